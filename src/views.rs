@@ -321,7 +321,7 @@ fn lack(
     let view = recovery::view_of(snapshot, key, driver.creator);
     let target = target::target(snapshot, driver, view, target::replicas(snapshot, key, driver, sets))?;
     let executors = app.executors().values().map(|executor| &**executor);
-    shortage(snapshot, key, executors, exits, target, now).map(recovery_reports::shortage)
+    shortage(snapshot, key, executors, exits, (driver, target), now).map(recovery_reports::shortage)
 }
 
 /// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.

@@ -12,7 +12,7 @@ use super::request::{Error, Result, call};
 use super::view::{View, Viewed, resource};
 use crate::controller::{Lookup, LookupResult};
 use crate::fault_injection::{self, Bug};
-use crate::snapshot::{Conf, DriverPod, ObservedPod, Workload};
+use crate::snapshot::{Conf, DriverPod, MAX_QUOTAS, ObservedPod, Quota, Workload};
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
 
@@ -60,11 +60,18 @@ impl View for WorkloadView {
     }
 }
 
+impl View for Quota {
+    fn read(json: &str) -> Option<Self> {
+        Quota::read(json)
+    }
+}
+
 /// The priority of a lookup in the rate limit.
 pub(super) fn priority(read: &Lookup) -> Priority {
     match read {
         Lookup::Labelled(_) | Lookup::All(_) => Priority::Confirmation,
         Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Address(..) | Lookup::Conf(..) => Priority::Group,
+        Lookup::Quotas(_) => Priority::Cleanup,
     }
 }
 
@@ -95,6 +102,14 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
             }
             Lookup::Address(namespace, address) => {
                 Ok(pod_at(&client, namespace, address).await?.map(LookupResult::Pod))
+            }
+            Lookup::Quotas(namespace) => {
+                let quotas = resource("", "v1", "ResourceQuota", "resourcequotas");
+                let api: Api<Viewed<Quota>> = Api::namespaced_with(client, namespace, &quotas);
+                // From the API server's cache: people see them, and nothing acts on them.
+                let found = api.list(&ListParams::default().match_any()).await?;
+                let quotas = found.items.into_iter().filter_map(|seen| seen.view).take(MAX_QUOTAS);
+                Ok(Some(LookupResult::Quotas(quotas.collect())))
             }
             Lookup::Conf(pod, _, conf_map) => {
                 let api: Api<Viewed<ConfView>> =

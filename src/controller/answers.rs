@@ -140,6 +140,7 @@ impl Controller {
             let change = match read {
                 Lookup::Pod(pod) => RelatedChange::Unreferenced(pod),
                 Lookup::Workload(key) => RelatedChange::WorkloadUnreferenced(key),
+                Lookup::Quotas(namespace) => RelatedChange::QuotasUnreferenced(namespace),
                 _ => continue,
             };
             self.apply_change(Change::Related(change), now);
@@ -193,6 +194,9 @@ impl Controller {
                 }
                 (Lookup::Workload(key), LookupResult::Workload(workload)) => {
                     Some(Change::Related(RelatedChange::Workload(key.clone(), Some(workload), waiters)))
+                }
+                (Lookup::Quotas(namespace), LookupResult::Quotas(quotas)) => {
+                    Some(Change::Related(RelatedChange::Quotas(namespace.clone(), quotas)))
                 }
                 (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
                     let pod = PodKey::new(namespace, &driver.name);

@@ -10,7 +10,7 @@ use crate::policy::RecoveryRule;
 use crate::reconcile::action::Action;
 use crate::recovery::DriverPoll;
 use crate::recovery::cost::{Amount, WasteCause};
-use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod, Workload};
+use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod, Quota, Workload};
 use crate::spark::conf::AppConf;
 use crate::spark::rest::{DriverMetrics, ExecutorSummary};
 
@@ -57,6 +57,8 @@ pub enum LookupResult {
     Workload(Workload),
     /// The driver's configuration, from its ConfigMap.
     Conf(Conf),
+    /// The ResourceQuotas of that namespace.
+    Quotas(Vec<Quota>),
     /// All pods of that namespace.
     All(Listed),
     /// The API server has no such object.

@@ -9,7 +9,11 @@ use crate::ownership::resolve;
 use crate::ownership::workload::{self, OwningPod};
 use crate::policy::{Policies, RecoveryRule};
 use crate::recovery::drivers::may_read_conf;
-use crate::snapshot::{Application, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts, WorkloadKey};
+use crate::recovery::target::target;
+use crate::recovery::view_of;
+use crate::snapshot::{
+    Application, DriverPhase, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts, WorkloadKey,
+};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::text::is_dns_subdomain;
 
@@ -28,6 +32,8 @@ pub enum Lookup {
     Address(Arc<str>, Arc<str>),
     /// The ConfigMap of the driver in this pod of this uid.
     Conf(PodKey, Arc<str>, Arc<str>),
+    /// The ResourceQuotas of a namespace in which an application lacks executors.
+    Quotas(Arc<str>),
     /// A labelled pod for which the watch and a list differ.
     Labelled(PodKey),
     /// All pods of a namespace, regardless of labels: a list lacks very many of its executors.
@@ -104,22 +110,34 @@ pub(super) fn required_by(
     }
     wanted.sort_unstable();
     wanted.dedup();
+    let followed = wanted.iter().filter_map(|read| match read {
+        Lookup::Pod(pod) => followed(snapshot, pod),
+        _ => None,
+    });
+    let drivers: Vec<Arc<DriverPod>> = app.drivers.iter().cloned().chain(followed).collect();
+    let live: usize = counts.iter().map(|counts| counts.live).sum();
+    if drivers.iter().any(|driver| lacks_executors(snapshot, key, driver, live)) {
+        wanted.push(Lookup::Quotas(key.namespace().into()));
+    }
     if may_read_conf(app, counts.iter().copied(), policies) {
-        let followed = wanted.iter().filter_map(|read| match read {
-            Lookup::Pod(pod) => followed(snapshot, pod),
-            _ => None,
-        });
         // Also of an exited driver, if executors are left: its configuration states whether finished ones are kept.
         let is_left = counts.iter().any(|counts| is_left(&counts));
-        let drivers: Vec<Arc<DriverPod>> = app.drivers.iter().cloned().chain(followed).collect();
         let drivers = drivers.iter().filter(|driver| is_left || driver.is_live());
         wanted.extend(drivers.filter_map(|driver| conf_of(snapshot, key, driver)));
-        wanted.sort_unstable();
-        wanted.dedup();
     }
+    wanted.sort_unstable();
+    wanted.dedup();
     outdated.sort_unstable();
     outdated.dedup();
     (wanted, outdated)
+}
+
+/// Whether a running driver wants more executors than there are: a ResourceQuota may be the cause.
+fn lacks_executors(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, live: usize) -> bool {
+    let target = || target(snapshot, driver, view_of(snapshot, key, driver.creator), None);
+    driver.phase == DriverPhase::Running
+        && !driver.deleting
+        && target().is_some_and(|target| usize::try_from(target.count).is_ok_and(|count| count > live))
 }
 
 /// Pods that an executor names, with the uid that it states: its owner, or the owner of its workload, and the driver in our
@@ -140,6 +158,7 @@ pub(super) fn is_unknown(snapshot: &Snapshot, read: &Lookup) -> bool {
     let pod = match read {
         Lookup::Pod(pod) => pod,
         Lookup::Workload(key) => return !snapshot.workloads.contains_key(key),
+        Lookup::Quotas(namespace) => return !snapshot.quotas.contains_key(namespace),
         _ => return true,
     };
     !snapshot.referenced.contains_key(pod) && snapshot.driver_pod(pod.namespace(), pod.name()).is_none()

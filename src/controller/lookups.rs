@@ -60,6 +60,8 @@ struct LookupState {
     outdated_by: BTreeSet<Arc<str>>,
     /// The read is due to one of those uids, and not periodic.
     is_rechecked: bool,
+    /// No plan waits for it, nor changes with it.
+    is_optional: bool,
     /// When it was read last.
     last_read: Option<Instant>,
 }
@@ -67,7 +69,7 @@ struct LookupState {
 impl LookupState {
     /// Whether plans need not wait for it: it was read, or could not be.
     fn is_settled(&self) -> bool {
-        self.answered || self.failures >= MAX_ATTEMPTS
+        self.is_optional || self.answered || self.failures >= MAX_ATTEMPTS
     }
 }
 
@@ -86,7 +88,7 @@ pub(super) struct Lookups {
 
 impl Lookups {
     /// Registers the lookups that an application requires, and forgets those that no application requires any more. Returns the
-    /// pods and workloads that are no longer followed. `is_unknown` decides whether an object still has to be read.
+    /// pods and workloads that are no longer followed, and the quotas. `is_unknown` decides whether an object still has to be read.
     pub(super) fn require(
         &mut self,
         app: &AppKey,
@@ -98,7 +100,7 @@ impl Lookups {
         for read in &wanted {
             let entry = self.entries.entry(read.clone()).or_insert_with(|| {
                 self.queue.add(read.clone());
-                LookupState::default()
+                LookupState { is_optional: matches!(read, Lookup::Quotas(_)), ..LookupState::default() }
             });
             if entry.waiters.insert(app.clone()) && !entry.is_settled() {
                 *self.unsettled.entry(app.clone()).or_default() += 1;
@@ -122,7 +124,7 @@ impl Lookups {
         }
         self.entries.remove(read);
         self.queue.remove(read);
-        matches!(read, Lookup::Pod(_) | Lookup::Workload(_)).then(|| read.clone())
+        matches!(read, Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Quotas(_)).then(|| read.clone())
     }
 
     /// An object with this uid is known without a read: it is refreshed like all others.
@@ -222,7 +224,7 @@ impl Lookups {
         };
         self.queue.add_after(read.clone(), now + due);
         let settled = !was_settled && entry.is_settled();
-        let answered = first && entry.answered;
+        let answered = first && entry.answered && !entry.is_optional;
         if settled {
             for app in &entry.waiters {
                 settle(&mut self.unsettled, app);

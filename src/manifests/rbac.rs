@@ -114,6 +114,12 @@ const PERMISSIONS: &[Permission] = &[
     permission(("apps", "statefulsets"), &["get"], ANYWHERE, OWNERS),
     permission(("apps", "deployments"), &["get"], ANYWHERE, OWNERS),
     permission(("apps", "replicasets"), &["get"], ANYWHERE, OWNERS),
+    permission(
+        ("", "resourcequotas"),
+        &["list"],
+        ANYWHERE,
+        "tell applications that lack executors because a ResourceQuota is used up",
+    ),
     permission(("", "namespaces"), WATCH, ANYWHERE, "match policies by namespace labels"),
     permission(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),
     permission(("scheduling.k8s.io", "priorityclasses"), WATCH, ANYWHERE, "set only priority classes that exist"),

@@ -8,7 +8,7 @@ use super::target::Target;
 use crate::gang::GangScheduler;
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exit::Exit;
-use crate::snapshot::{Executor, Group, GroupKey, Snapshot, Stage};
+use crate::snapshot::{DriverPod, Exceeded, Executor, Group, GroupKey, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 
 /// Exits within this time explain executors that do not exist.
@@ -80,20 +80,22 @@ causes! {
     Starting = "starting";
     /// Executors exit, by the application's own fault, as soon as they are replaced.
     CrashLoop = "crash-loop";
+    /// A ResourceQuota of its namespace leaves no room for it; the message names the resource.
+    Quota = "quota";
     /// Nodes rejected, evicted or lost executors.
     NodeFault = "node-fault";
-    /// Its driver does not request it, or the API server refuses it: a quota, a missing permission, or a limit of the driver.
+    /// Its driver does not request it, or the API server refuses it: a missing permission, a webhook, or a limit of the driver.
     NotRequested = "not-requested";
 }
 
-/// What an application lacks: executors of live sets, of which one driver wants `target`; `None` if it lacks none. `exits` are those
+/// What an application lacks: executors of live sets, of which a driver wants `target`; `None` if it lacks none. `exits` are those
 /// of the application.
 pub fn shortage<'v>(
     snapshot: &Snapshot,
     key: &AppKey,
     executors: impl Iterator<Item = &'v Executor>,
     exits: &[&Exit],
-    target: Target,
+    (driver, target): (&DriverPod, Target),
     now: Timestamp,
 ) -> Option<Shortage> {
     let mut causes: BTreeMap<ShortageCause, (usize, String)> = BTreeMap::new();
@@ -115,7 +117,7 @@ pub fn shortage<'v>(
     let wanted = usize::try_from(target.count).unwrap_or(usize::MAX);
     let missing = wanted.saturating_sub(running + pending);
     if missing > 0 {
-        let (kind, message) = of_missing(exits, now);
+        let (kind, message) = of_missing(snapshot, key, driver, exits, now);
         add(kind, missing, message);
     }
     let mut causes: Vec<CountedCause> =
@@ -192,7 +194,13 @@ fn lacking(message: &str) -> Vec<&str> {
 }
 
 /// Why an executor does not exist.
-fn of_missing(exits: &[&Exit], now: Timestamp) -> (ShortageCause, String) {
+fn of_missing(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    driver: &DriverPod,
+    exits: &[&Exit],
+    now: Timestamp,
+) -> (ShortageCause, String) {
     let recent = || exits.iter().filter(|exit| now.duration_since(exit.at) <= RECENT && exit.cause.is_abnormal());
     let counts = |wanted: &dyn Fn(Cause) -> bool| {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -212,11 +220,30 @@ fn of_missing(exits: &[&Exit], now: Timestamp) -> (ShortageCause, String) {
     if own.values().sum::<usize>() >= CRASH_LOOP {
         return (ShortageCause::CrashLoop, format!("exits within {minutes} minutes: {}", words(&own)));
     }
+    if let Some(message) = exceeded_quota(snapshot, key, driver) {
+        return (ShortageCause::Quota, message);
+    }
     if !by_node.is_empty() {
         return (ShortageCause::NodeFault, format!("exits within {minutes} minutes: {}", words(&by_node)));
     }
-    let message = "its driver has not requested it, or the API server refused it (a quota, or a permission): see the driver's log";
+    let message = "its driver has not requested it, or the API server refused it (a permission, or a webhook): see the driver's log";
     (ShortageCause::NotRequested, message.to_owned())
+}
+
+/// The ResourceQuota that leaves no room for another executor.
+fn exceeded_quota(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Option<String> {
+    let quotas = snapshot.quotas.get(key.namespace()).filter(|quotas| !quotas.is_empty())?;
+    // As the newest executors, or as Spark's own arithmetic states.
+    let templates = snapshot.apps.get(key).map(|app| app.by_template());
+    let newest = templates.as_ref().and_then(|all| all.iter().max_by_key(|counts| counts.highest_id));
+    let by_conf = || snapshot.conf(&driver.uid).map(|conf| conf.executor.clone());
+    let requests = newest.map(|counts| counts.template.requests.clone()).or_else(by_conf).unwrap_or_default();
+    quotas.iter().find_map(|quota| {
+        let Exceeded { resource, hard, used, requested } = quota.exceeded_by(&requests)?;
+        let requested = requested.filter(|_| !resource.ends_with("pods"));
+        let requested = requested.map(|amount| format!("; an executor requests {amount}")).unwrap_or_default();
+        Some(format!("ResourceQuota {}: {used} of {hard} {resource} in use{requested}", quota.name))
+    })
 }
 
 #[cfg(test)]

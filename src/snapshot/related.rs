@@ -8,6 +8,7 @@ use super::driver_view::{DriverView, DriverViewKey};
 use super::facts::{Executor, ExecutorKey, Namespace, ServiceOwner};
 use super::group::{Group, GroupKey, ServedApis};
 use super::owner::{Workload, WorkloadKey};
+use super::quota::Quota;
 use super::state::{Conf, ReferencedPod, Snapshot};
 use crate::signature::Key;
 use crate::spark::ids::{AppKey, PodKey};
@@ -23,6 +24,10 @@ pub enum RelatedChange {
     Workload(WorkloadKey, Option<Workload>, Vec<AppKey>),
     /// No application references this workload any more.
     WorkloadUnreferenced(WorkloadKey),
+    /// The ResourceQuotas of a namespace were listed.
+    Quotas(Arc<str>, Vec<Quota>),
+    /// No application of this namespace lacks executors any more.
+    QuotasUnreferenced(Arc<str>),
     /// No application references this pod any more.
     Unreferenced(PodKey),
     /// A namespace was added or modified.
@@ -101,6 +106,15 @@ impl Snapshot {
             }
             RelatedChange::WorkloadUnreferenced(key) => {
                 self.workloads.remove(&key);
+                Vec::new()
+            }
+            // Only reports depend on them.
+            RelatedChange::Quotas(namespace, quotas) => {
+                self.quotas.insert(namespace, quotas.into());
+                Vec::new()
+            }
+            RelatedChange::QuotasUnreferenced(namespace) => {
+                self.quotas.remove(&namespace);
                 Vec::new()
             }
             RelatedChange::Namespace(name, namespace) => {

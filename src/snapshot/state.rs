@@ -11,6 +11,7 @@ use super::facts::{DriverPod, Executor, ExecutorKey, Namespace, ServiceOwner};
 use super::group::{Group, GroupKey, ServedApis};
 use super::owner::{Workload, WorkloadKey};
 use super::pod_index::{PodEntry, pod_hash};
+use super::quota::Quota;
 use crate::signature::Key;
 use crate::spark::conf::AppConf;
 use crate::spark::ids::{AppKey, PodKey};
@@ -45,6 +46,8 @@ pub struct Snapshot {
     pub referenced: HashMap<PodKey, ReferencedPod>,
     /// Workloads that create executors, read by name; `None` if there is none of that name.
     pub workloads: HashMap<WorkloadKey, Option<Arc<Workload>>>,
+    /// ResourceQuotas of the namespaces of applications that lack executors.
+    pub quotas: HashMap<Arc<str>, Arc<[Quota]>>,
     /// Namespaces: labels for policies, and our annotations.
     pub namespaces: HashMap<Arc<str>, Arc<Namespace>>,
     /// Services of drivers, by `namespace/name`.

@@ -5,6 +5,7 @@ use crate::support::driver::{Driver, row};
 use crate::support::process::{Process, program};
 use crate::support::*;
 use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 /// Rules that act soon, with a budget that grows by one deletion a second.
@@ -39,6 +40,13 @@ async fn executor_that_never_registers_is_deleted_and_its_driver_keeps_the_other
     let driver = Driver::start().await;
     driver.show(json!([row(1, true)]));
     driver.create_application(&cluster).await;
+    let quota = cluster
+        .create(json!({"apiVersion": "v1", "kind": "ResourceQuota",
+            "metadata": {"name": "full", "namespace": cluster.namespace}, "spec": {"hard": {"pods": "2"}}}))
+        .await;
+    let status = json!({"status": {"hard": {"pods": "2"}, "used": {"pods": "2"}}});
+    let quotas = cluster.objects("", "v1", "ResourceQuota");
+    quotas.patch_status(&quota.name_any(), &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     let replica = Process::start(&cluster, "r0", ACTS, &cluster.kubeconfig());
     eventually("the unregistered executor is deleted", async || !exists(&cluster, "nb-exec-2").await).await;
     assert!(exists(&cluster, "nb-exec-1").await && exists(&cluster, "nb-driver").await);
@@ -50,7 +58,9 @@ async fn executor_that_never_registers_is_deleted_and_its_driver_keeps_the_other
     let report = report(&replica).await;
     let shortage = &report["shortage"];
     assert_eq!((&shortage["target"], &shortage["running"]), (&json!(7), &json!(1)), "{report}");
-    assert_eq!(shortage["causes"][0]["cause"], "not-requested", "{report}");
+    let cause = &shortage["causes"][0];
+    assert_eq!((&cause["cause"], &cause["count"]), (&json!("quota"), &json!(6)), "{report}");
+    assert_eq!(cause["message"], "ResourceQuota full: 2 of 2 pods in use");
     let text = why(&replica, APP);
     assert!(text.contains("lacks     6 of 7 executors (the target of its dynamic allocation)"), "{text}");
     let metrics = crate::support::process::get(replica.metrics, "/metrics").await;

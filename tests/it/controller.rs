@@ -366,7 +366,8 @@ fn missing_configuration_of_pending_driver_is_looked_up_until_it_exists() {
     harness.answered(&lookup, LookupResult::Conf(known));
     assert!(harness.controller.snapshot().conf(DRIVER_UID).is_some());
     harness.observe(&driver.phase("Running"));
-    assert!(harness.step_after(1).lookups.is_empty());
+    let quotas = Lookup::Quotas("default".into());
+    assert_eq!(harness.step_after(1).lookups, [quotas], "it has no executors yet");
     assert_eq!(harness.controller.snapshot().driver_pod("default", "nb-driver").unwrap().phase, DriverPhase::Running);
 }
 

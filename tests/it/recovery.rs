@@ -3,6 +3,7 @@
 mod cost;
 mod drivers;
 mod kubelet;
+mod quota;
 mod scene;
 
 use std::time::Duration;

@@ -506,6 +506,7 @@ impl Sim {
                 LookupResult::Conf(Conf::Known(AppConf::parse(&self.apps[number].conf()).into()))
             }
             Lookup::Address(..) | Lookup::Workload(_) => LookupResult::Absent,
+            Lookup::Quotas(_) => LookupResult::Quotas(Vec::new()),
             Lookup::All(_) => {
                 let mut all = Listed::default();
                 self.truth.pods.values().for_each(|pod| all.insert(NAMESPACE, &pod.name, &pod.uid));
