@@ -94,6 +94,7 @@ fn view() -> DriverAnswer {
     let row = |id: usize| ExecutorSummary {
         id: Some(id as u64),
         is_active: true,
+        is_excluded: false,
         registered: Some(Timestamp::UNIX_EPOCH),
         removed: None,
         remove_reason: None,

@@ -39,6 +39,7 @@
 //! | [`leader`] | leader election: who holds the Lease |
 //! | [`lifecycle`] | Spark's lifecycle manager: which executors exited, when and why |
 //! | [`recovery`] | which executors an application has by its driver's own view, which it lacks and why, the rules about those in trouble, and what it costs |
+//! | [`nodes`] | which nodes refuse or break executors, and which are suspect |
 //! | [`recorder`] | aggregation of Events |
 //! | [`views`] | what the debug port and the command line show |
 //! | [`reconcile`] | the plan for one application: one file per rule |
@@ -73,6 +74,7 @@ pub mod json;
 pub mod leader;
 pub mod lifecycle;
 pub mod manifests;
+pub mod nodes;
 pub mod ownership;
 pub mod policy;
 pub mod reason;

@@ -92,6 +92,8 @@ reasons! {
         OtherProfile = Note;
         /// The pod already has gang keys: spark-usher keeps them and does not manage that gang.
         GangKept = Note;
+        /// Executors fail on some nodes, and the executor avoids them.
+        NodesAvoided = Note;
         /// The pod already names another scheduler, which the policy keeps (`replace: default`).
         SchedulerKept = Note;
         /// The requested minimum exceeds the number of executors that the application requests, and was lowered to it.
@@ -166,6 +168,8 @@ reasons! {
         Panicked = Warning;
     }
     Controller {
+        /// Executors of several applications failed on the Node, and none of them caused that itself.
+        NodeSuspect = Warning;
         /// A PodGroup was created for the executors that name it.
         GroupCreated = Expected;
         /// The minimum size of a PodGroup was raised.

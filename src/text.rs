@@ -2,11 +2,16 @@
 
 /// A tenant's text for a message: short, and without control characters, which could steer a terminal.
 pub(crate) fn shown(text: &str) -> String {
-    let plain = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+    let plain = text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c });
     if text.chars().count() <= MAX_SHOWN {
         return plain.collect();
     }
     plain.take(MAX_SHOWN - 1).chain(['…']).collect()
+}
+
+/// Whether a character could control a terminal, or show the text after it in another order than it is written.
+pub(crate) fn steers(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// At most this many bytes of a text, up to a character boundary.

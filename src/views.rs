@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::exit::Exit;
+use crate::nodes::NodeLedger;
 use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::workload::{self, OwningPod};
 use crate::recovery::cost::CostLedger;
@@ -25,9 +26,11 @@ use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
 
 mod costs;
+mod nodes;
 mod recovery_reports;
 
 pub use costs::{CostReport, CostRow, costs};
+pub use nodes::{FaultReport, NodeReport, NodesReport, SuspicionReport, nodes};
 pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport};
 use recovery_reports::{deletion, finding, shown};
 
@@ -40,6 +43,8 @@ pub struct History {
     pub recovery: RecoveryFindings,
     /// What executors cost that did no work.
     pub costs: CostLedger,
+    /// The nodes on which executors failed.
+    pub nodes: NodeLedger,
 }
 
 /// At most this many deletions by recovery rules are listed per application.

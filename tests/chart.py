@@ -513,6 +513,7 @@ def check_roles_equal_listed_permissions(helm, usher):
         ("with the default rules", {}, lacking - {"Deleting"}),
         ("with nulls", {"config": {"recovery": {"refused": {"mode": None, "after": None}, "orphans": {"mode": None}}}}, lacking - {"Deleting"}),
         ("with config: null", {"config": None}, lacking - {"Deleting"}),
+        ("with nodes.enabled: false", {"config": {"nodes": {"enabled": False}}}, lacking - {"Deleting"} | {"RecordingNodes"}),
         ("with recovery.act: false", stopped, lacking),
         ("with the acting rules off", all_off, lacking),
         ("with another acting rule", {"config": {"recovery": {**all_off["config"]["recovery"], "hopeless": {"mode": "act"}}}}, lacking - {"Deleting"}),

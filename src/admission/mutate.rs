@@ -5,7 +5,7 @@ use super::decision::Decision;
 use super::draft::Draft;
 use super::mutation::Mutation;
 use super::request::{Operation, Review};
-use super::{scheduling, sign};
+use super::{avoid, scheduling, sign};
 use crate::annotations::{self, MetadataField, Overrides};
 use crate::gang;
 use crate::ownership::resolve::{self, DriverSource, FoundDriver, Ownership, Resolution};
@@ -127,6 +127,7 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft
     draft.signature = Some(resolution.creator).filter(|_| signs || is_withheld);
     note_driver(&resolution, is_withheld, &mut draft);
     draft.driver = resolution.driver;
+    avoid::suspect_nodes(context, &mut draft);
     add_notes(&mut draft, effective);
     draft
 }

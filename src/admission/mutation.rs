@@ -13,6 +13,8 @@ pub enum Mutation {
     PriorityClass(String),
     /// `spec.schedulingGroup.podGroupName`.
     SchedulingGroup(String),
+    /// `spec.affinity`, as JSON: what the pod has, with more in it.
+    Affinity(String),
     /// A label or an annotation.
     SetMetadata(MetadataField, &'static str, String),
     /// Removes an annotation.
@@ -33,6 +35,7 @@ impl Mutation {
             Mutation::SchedulerName(name) => pod.spec.scheduler_name.as_deref() == Some(name),
             Mutation::PriorityClass(class) => pod.spec.priority_class_name.as_deref() == Some(class),
             Mutation::SchedulingGroup(group) => pod.spec.scheduling_group.as_deref() == Some(group),
+            Mutation::Affinity(affinity) => pod.spec.affinity.as_deref() == Some(affinity),
             Mutation::SetMetadata(MetadataField::Label, key, value) => pod.label(key) == Some(value),
             Mutation::SetMetadata(MetadataField::Annotation, key, value) => pod.annotation(key) == Some(value),
             Mutation::RemoveMetadata(key) => pod.annotation(key).is_none(),
@@ -50,6 +53,7 @@ impl Mutation {
                 (pod.spec.has_priority, pod.spec.has_preemption_policy) = (false, false);
             }
             Mutation::SchedulingGroup(group) => pod.spec.scheduling_group = Some(group.clone().into()),
+            Mutation::Affinity(affinity) => pod.spec.affinity = Some(affinity.clone().into()),
             Mutation::SetMetadata(place, key, value) => {
                 place.of_mut(metadata).get_or_insert_default().set(key, value.clone());
             }

@@ -32,6 +32,11 @@ pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
                 ops.raw(b"}");
                 ops.close();
             }
+            Mutation::Affinity(affinity) => {
+                ops.open("add", "/spec/affinity");
+                ops.raw(affinity.as_bytes());
+                ops.close();
+            }
             Mutation::SetMetadata(place, key, value) if place.of(&pod.metadata).is_some() => {
                 ops.begin("add");
                 ops.raw(map_path(*place).as_bytes());

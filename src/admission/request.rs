@@ -189,7 +189,6 @@ const PRUNED: &[&str] = &[
     "volumes",
     "status",
     "tolerations",
-    "affinity",
     "requestKind",
     "requestResource",
     "options",

@@ -100,7 +100,10 @@ fn sign_executor<'p>(signer: Signer<'_>, context: &'p MutationContext<'_, '_>, m
             Mutation::SchedulerName(name) => placed.scheduler_name = name,
             Mutation::PriorityClass(class) => placed.priority_class = Some(class),
             Mutation::SchedulingGroup(group) => placed.scheduling_group = Some(group),
-            Mutation::SetMetadata(..) | Mutation::RemoveMetadata(_) | Mutation::Owner { .. } => {}
+            Mutation::SetMetadata(..)
+            | Mutation::RemoveMetadata(_)
+            | Mutation::Affinity(_)
+            | Mutation::Owner { .. } => {}
         }
     }
     gang::scheduling_keys().sign_executor(signer, pod, &placed, |place, key| {

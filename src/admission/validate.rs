@@ -94,7 +94,7 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
 /// A pod's node selector and affinity.
 fn sets_scheduling<'p>(pod: &'p Pod<'_>) -> (Vec<(&'p str, &'p str)>, Option<&'p str>) {
     let selector = pod.spec.node_selector.as_ref().map(|selector| selector.iter().collect()).unwrap_or_default();
-    (selector, pod.spec.affinity)
+    (selector, pod.spec.affinity.as_deref())
 }
 
 /// Whether a requester may change everything: the cluster's controllers (the garbage collector removes owners itself),
@@ -198,7 +198,7 @@ fn missing_fields(mutation: &Mutation) -> Option<&'static str> {
             let is_key = |scheduler: &&GangScheduler| scheduler.group_key == GroupKeyField::Metadata(*place, key);
             gang::TABLE.iter().any(is_key).then_some("its gang")
         }
-        Mutation::PriorityClass(_) | Mutation::RemoveMetadata(_) => None,
+        Mutation::PriorityClass(_) | Mutation::Affinity(_) | Mutation::RemoveMetadata(_) => None,
     }
 }
 
@@ -281,7 +281,7 @@ fn scheduler(pod: &Pod<'_>, policies: &Policies, draft: &mut Draft<'_>) {
 
 /// The terms of a pod's required node affinity; `None` if it is too long to be read.
 fn required_nodes(pod: &Pod<'_>) -> Option<Vec<NodeSelectorTerm>> {
-    let raw = pod.spec.affinity.filter(|raw| raw.contains("nodeAffinity"));
+    let raw = pod.spec.affinity.as_deref().filter(|raw| raw.contains("nodeAffinity"));
     let affinity = match raw.map(serde_json::from_str::<Affinity>) {
         Some(Err(error)) if is_too_many(&error) => return None,
         affinity => affinity.and_then(Result::ok).unwrap_or_default(),

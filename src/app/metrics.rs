@@ -18,7 +18,7 @@ pub const LABELS: &[(&str, &str)] = &[
     ("reason", "see [Reasons](reasons.md#reasons)"),
     ("listener", "`webhook`, `metrics`, `debug`"),
     ("how", "`creator`, `owner-reference`, `app-selector`, `driver-url`"),
-    ("resource", "`pods`, `namespaces`, `services`, `priorityclasses`, `podgroups`"),
+    ("resource", "`pods`, `namespaces`, `nodes`, `services`, `priorityclasses`, `podgroups`"),
     (
         "state",
         "of executors `pending`, `running`, `succeeded`, `failed`, `terminating`, `deleted`, `unknown`; of gangs `waiting`, `started`",
@@ -41,6 +41,8 @@ pub const LABELS: &[(&str, &str)] = &[
         "rule",
         "`stuck`, `unregistered`, `givenUp`, `vanished`, `hopeless`, `zombieDriver`, `orphans`, `refused`, `terminating`, `groups`",
     ),
+    ("node", "the name of a suspect node"),
+    ("kind", "see [Faults](nodes.md#faults)"),
     ("exit_code", "the codes that Spark, the JVM and shells use; `other`, and `none` if no container terminated"),
 ];
 

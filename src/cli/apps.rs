@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::output::{OK, Output, block_on, failed, plain};
+use super::output::{self, OK, Output, block_on, failed};
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::spark::state::ExecutorPodState;
@@ -92,17 +92,7 @@ fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
             rows.iter_mut().for_each(|row| _ = row.remove(at));
         }
     }
-    let mut widths = [0; HEAD.len()];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for row in &rows {
-        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        writeln!(out, "{}", plain(line.join("  ").trim_end()))?;
-    }
-    Ok(())
+    output::table(&rows, 0, out)
 }
 
 /// Why executors do not run, in a few words: `3 unschedulable, 1 starting`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::output::{OK, Output, block_on, failed, plain};
+use super::output::{self, OK, Output, block_on, failed};
 use super::query::{Found, Source};
 use crate::views::{CostReport, CostRow};
 
@@ -104,14 +104,5 @@ fn table(head: &[&str], rows: &[(Vec<String>, (f64, f64))], out: &mut dyn Write)
         key.iter().cloned().chain(amounts).collect::<Vec<_>>()
     });
     let all: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
-    let width = |at: usize| all.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
-    for row in &all {
-        let cells = row.iter().enumerate().map(|(at, cell)| {
-            let width = width(at).unwrap_or_default();
-            // Numbers end at the same column.
-            if at + 2 >= row.len() { format!("{cell:>width$}") } else { format!("{cell:width$}") }
-        });
-        writeln!(out, "{}", plain(cells.collect::<Vec<_>>().join("  ").trim_end()))?;
-    }
-    Ok(())
+    output::table(&all, 2, out)
 }

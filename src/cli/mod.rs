@@ -9,6 +9,7 @@ mod diff;
 mod doctor;
 mod explain;
 mod input;
+mod nodes;
 mod output;
 mod policy;
 mod query;
@@ -48,6 +49,8 @@ enum Command {
     Why(why::Args),
     /// What executors cost that did no work: orphans, waiting gangs, executors that hang; by namespace, application or cause.
     Cost(cost::Args),
+    /// Nodes that refuse or break executors: which are suspect, since when, why, and what to do.
+    Nodes(nodes::Args),
     /// Check an installation: webhook, certificate, permissions, schedulers and selectors, with a fix for each problem.
     Doctor(doctor::Args),
     /// Check a policy file, or print its JSON Schema.
@@ -73,6 +76,7 @@ impl Cli {
             Command::Apps(args) => apps::run(&args, &mut out, &mut err),
             Command::Why(args) => why::run(&args, &mut out, &mut err),
             Command::Cost(args) => cost::run(&args, &mut out, &mut err),
+            Command::Nodes(args) => nodes::run(&args, &mut out, &mut err),
             Command::Config(args) => config::run(&args, &mut out, &mut err),
             Command::Doctor(args) => doctor::run(&args, &mut out, &mut err),
             Command::Policy(args) => policy::run(&args, &mut out, &mut err),

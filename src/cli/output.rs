@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use crate::text::steers;
+
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
@@ -13,7 +15,20 @@ pub(super) enum Output {
 
 /// Text from pods is controlled by tenants: removes everything that could control a terminal.
 pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if steers(c) && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// Prints rows as a table. The last `numbers` columns end at the same place, all others begin there.
+pub(super) fn table(rows: &[Vec<String>], numbers: usize, out: &mut dyn Write) -> io::Result<()> {
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    for row in rows {
+        let cells = row.iter().enumerate().map(|(at, cell)| {
+            let width = width(at).unwrap_or_default();
+            if at + numbers >= row.len() { format!("{cell:>width$}") } else { format!("{cell:width$}") }
+        });
+        writeln!(out, "{}", plain(cells.collect::<Vec<_>>().join("  ").trim_end()))?;
+    }
+    Ok(())
 }
 
 /// The command succeeded.

@@ -24,6 +24,7 @@ use super::request::{Error, Result, call};
 use super::view::{Viewed, resource};
 use super::watch::group_resource;
 use crate::annotations;
+use crate::controller::NodeReport;
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
@@ -290,6 +291,21 @@ impl Writer {
         }
         self.limiter.acquire(Priority::Cleanup).await;
         leadership.holds() && self.events.record_aggregated(leadership, notice).await
+    }
+
+    /// Records a suspect node as an Event on its Node.
+    pub async fn write_node_event(&self, leadership: &Leadership, report: &NodeReport, dry_run: bool) {
+        if dry_run {
+            return tracing::info!(
+                node = &*report.node,
+                message = report.message,
+                "dry run: would record a suspect node"
+            );
+        }
+        self.limiter.acquire(Priority::Cleanup).await;
+        if leadership.holds() {
+            self.events.record_node(leadership, report).await;
+        }
     }
 
     fn count(&self, action: &str, result: &str) {

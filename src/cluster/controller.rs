@@ -33,7 +33,7 @@ use crate::recorder::{AggregatedEvent, EventAggregator};
 use crate::runtime::clock;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
-use crate::snapshot::{Change, DriverViewKey, ObservedPod, PodChange, ServedApis, Snapshot};
+use crate::snapshot::{Change, DriverViewKey, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis, Snapshot};
 use crate::spark::state::ExecutorPodState;
 use crate::time::Now;
 use crate::views::History;
@@ -112,6 +112,12 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
         Ok(())
     });
     watch!("watch namespaces", watch::Namespaces);
+    let following =
+        watch_nodes(client.clone(), inputs.policies.clone(), inputs.dry_run.clone(), sink.clone(), stop.clone());
+    supervisor.spawn("watch nodes", async move {
+        following.await;
+        Ok(())
+    });
     watch!("watch services", watch::Services);
     watch!("watch priority classes", watch::PriorityClasses);
     let (apis, served) = channel::channel(None);
@@ -131,6 +137,47 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
         EventLoop::new(inputs, restart_watch).run(received, stop).await;
         Ok(())
     });
+}
+
+/// Watches Nodes while the policy file wants their faults recorded.
+async fn watch_nodes(
+    client: kube::Client,
+    policies: Arc<ArcSwap<Policies>>,
+    mut changed: channel::Receiver<bool>,
+    sink: Sink,
+    stop: CancellationToken,
+) {
+    loop {
+        changed.mark_unchanged();
+        let is_enabled = policies.load().nodes.enabled;
+        let this = stop.child_token();
+        let watching = async {
+            if is_enabled {
+                watch::run(client.clone(), watch::Nodes, false, sink.clone(), this.clone()).await;
+            } else {
+                let none = Change::Related(RelatedChange::Replaced(Replaced::Nodes(Vec::new())));
+                let _ = sink.changes.send(WatchMessage::Change(none)).await.is_ok();
+                pending().await
+            }
+        };
+        let toggled = async {
+            while changed.changed().await.is_ok() {
+                if policies.load().nodes.enabled != is_enabled {
+                    return;
+                }
+            }
+            pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = watching => {}
+            () = toggled => {}
+            () = stop.cancelled() => return,
+        }
+        if stop.is_cancelled() {
+            return;
+        }
+    }
 }
 
 /// Watches the PodGroups of one scheduler type, in the version that is served now.
@@ -175,6 +222,7 @@ async fn watch_groups(
 type LookupTask = Pin<Box<dyn Future<Output = (Lookup, LookupResult)> + Send>>;
 type WriteTask = Pin<Box<dyn Future<Output = (ExecutorSetKey, Applied)> + Send>>;
 type EventTask = Pin<Box<dyn Future<Output = (AggregatedEvent, bool)> + Send>>;
+type NodeEventTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 type DriverPollTask = Pin<Box<dyn Future<Output = (DriverViewKey, DriverAnswer)> + Send>>;
 type PollTask = Pin<Box<dyn Future<Output = Option<PollResult>> + Send>>;
 
@@ -186,6 +234,7 @@ struct EventLoop {
     lookups: FuturesUnordered<LookupTask>,
     writes: FuturesUnordered<WriteTask>,
     event_writes: FuturesUnordered<EventTask>,
+    node_events: FuturesUnordered<NodeEventTask>,
     driver_polls: FuturesUnordered<DriverPollTask>,
     poll: FuturesUnordered<PollTask>,
     /// Consecutive failed polls.
@@ -221,6 +270,7 @@ impl EventLoop {
             lookups: FuturesUnordered::new(),
             writes: FuturesUnordered::new(),
             event_writes: FuturesUnordered::new(),
+            node_events: FuturesUnordered::new(),
             driver_polls: FuturesUnordered::new(),
             poll: FuturesUnordered::new(),
             failed_polls: 0,
@@ -249,6 +299,7 @@ impl EventLoop {
                 Some((set, applied)) = self.writes.next() => self.applied(&set, applied),
                 Some((read, answer)) = self.lookups.next() => self.controller.lookup_answered(&read, answer, now()),
                 Some((driver, answer)) = self.driver_polls.next() => self.driver_answered(&driver, answer),
+                Some(()) = self.node_events.next() => {}
                 Some((notice, ok)) = self.event_writes.next() => self.aggregator.written(&notice, ok, clock::instant()),
                 count = changes.recv_many(&mut batch, MAX_CHANGES_PER_STEP), if !self.controller.is_behind() => {
                     if count == 0 {
@@ -370,6 +421,7 @@ impl EventLoop {
                     .send_if_modified(|reported| !reported.is_final && reported.checkpoint.take().is_some());
                 self.writes.clear();
                 self.event_writes.clear();
+                self.node_events.clear();
                 self.aggregator.interrupt();
                 for set in std::mem::take(&mut self.busy) {
                     self.controller.actions_finished(&set, false, false, clock::instant());
@@ -426,8 +478,12 @@ impl EventLoop {
             exits,
             recovery: self.controller.recovery().clone(),
             costs: self.controller.costs().clone(),
+            nodes: self.controller.nodes().clone(),
         }));
         self.inputs.metrics.count_costs(&effects);
+        if effects.suspects_changed {
+            self.inputs.metrics.show_suspects(self.controller.nodes());
+        }
         for rule in RecoveryRule::ALL {
             let found = i64::try_from(self.controller.recovery().count(rule)).unwrap_or(i64::MAX);
             self.inputs.metrics.recovery_findings.with_label_values(&[rule.as_str()]).set(found);
@@ -470,6 +526,12 @@ impl EventLoop {
             self.writes.push(Box::pin(async move {
                 let applied = writer.apply(&leadership, &set.app, actions, dry_run).await;
                 (set, applied)
+            }));
+        }
+        for report in effects.node_reports {
+            let (writer, leadership) = (self.writer.clone(), leadership.clone());
+            self.node_events.push(Box::pin(async move {
+                writer.write_node_event(&leadership, &report, dry_run).await;
             }));
         }
         for notice in self.aggregator.due(now.at) {

@@ -12,7 +12,8 @@ use super::view::{Viewed, resource};
 use super::{lookups, watch};
 use crate::controller::{Lookup, LookupResult, lookup};
 use crate::lifecycle::Exits;
-use crate::policy::Policies;
+use crate::nodes::NodeLedger;
+use crate::policy::{NodeSettings, Policies};
 use crate::runtime::clock;
 use crate::snapshot::{Change, Notify, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot, Store};
 use crate::spark::labels;
@@ -118,5 +119,12 @@ fn history(store: &mut Store, now: Now) -> History {
     if let Some(batch) = store.take(all, now.at) {
         exits.record(batch, now);
     }
-    History { exits: exits.history().clone(), ..History::default() }
+    let (snapshot, settings, mut nodes) = (store.snapshot(), NodeSettings::default(), NodeLedger::default());
+    for exit in exits.history() {
+        nodes.record(exit, snapshot, &settings, now);
+    }
+    for app in snapshot.apps.keys() {
+        nodes.observe(app, snapshot, &settings, now);
+    }
+    History { exits: exits.history().clone(), nodes, ..History::default() }
 }

@@ -2,9 +2,12 @@
 
 use prometheus::{CounterVec, Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
+use std::sync::Arc;
+
 use crate::controller::Effects;
 use crate::controller::PollError;
 use crate::lifecycle::cause::Cause;
+use crate::nodes::{NodeLedger, Suspicion};
 use crate::recovery::cost::Amount;
 use crate::telemetry::registry::Registry;
 
@@ -21,6 +24,9 @@ pub(crate) const ACTIONS: [&str; 10] = [
     "certificate",
     "ca-bundle",
 ];
+
+/// At most this many suspect nodes are shown.
+const MAX_SUSPECTS: usize = 50;
 
 /// The metrics of the watches, the controller and the leader election. Label values are closed sets.
 #[derive(Debug)]
@@ -47,6 +53,10 @@ pub struct Metrics {
     pub actions: IntCounterVec,
     /// What the recovery rules find now.
     pub recovery_findings: IntGaugeVec,
+    /// How many nodes are suspect.
+    pub suspect_nodes: IntGauge,
+    /// How many executors failed on the worst of them.
+    pub suspect_executors: IntGaugeVec,
     /// Pods that recovery rules deleted.
     pub recovery_deletions: IntCounterVec,
     /// What executors cost that did no work.
@@ -88,6 +98,18 @@ impl Metrics {
         }
     }
 
+    /// Shows the suspect nodes.
+    pub fn show_suspects(&self, ledger: &NodeLedger) {
+        let mut suspects: Vec<(&Arc<str>, &Suspicion)> = ledger.suspects().collect();
+        self.suspect_nodes.set(i64::try_from(suspects.len()).unwrap_or(i64::MAX));
+        self.suspect_executors.reset();
+        suspects.sort_by_key(|(_, suspicion)| std::cmp::Reverse(suspicion.executors));
+        for (name, suspicion) in suspects.into_iter().take(MAX_SUSPECTS) {
+            let count = i64::try_from(suspicion.executors).unwrap_or(i64::MAX);
+            self.suspect_executors.with_label_values(&[name, suspicion.kind.as_str()]).set(count);
+        }
+    }
+
     /// Registers the metrics.
     pub fn register(registry: &Registry) -> prometheus::Result<Metrics> {
         let metrics = Metrics {
@@ -105,6 +127,8 @@ impl Metrics {
             poll_bytes: registry.counter("spark_usher_poll_bytes_total", "Bytes read by polls and by lists of all pods of a namespace.")?,
             actions: registry.counters("spark_usher_actions_total", &["action", "result"], "Actions of the controller, by result.")?,
             recovery_findings: registry.gauges("spark_usher_recovery_findings", &["rule"], "Pods and applications that a recovery rule finds in trouble now; only the leader has values above 0.")?,
+            suspect_nodes: registry.gauge("spark_usher_suspect_nodes", "Nodes on which executors of several applications failed; every replica that watches the cluster has the same.")?,
+            suspect_executors: registry.gauges("spark_usher_suspect_node_executors", &["node", "kind"], "Executors that failed on a suspect node when it was last judged, by what happened most often; the worst 50 nodes.")?,
             recovery_deletions: registry.counters("spark_usher_recovery_deletions_total", &["rule"], "Pods that a recovery rule deleted.")?,
             wasted_cores: registry.float_counters("spark_usher_wasted_core_seconds_total", &["namespace", "cause"], "Cores requested by executors that did no work for their application, multiplied by the time, by cause.")?,
             wasted_bytes: registry.float_counters("spark_usher_wasted_byte_seconds_total", &["namespace", "cause"], "Bytes of memory requested by executors that did no work for their application, multiplied by the time, by cause.")?,

@@ -19,6 +19,7 @@ use super::metrics::Metrics;
 use super::recent::Recent;
 use super::request::{Error, call};
 use crate::annotations::USHER;
+use crate::controller::NodeReport;
 use crate::fault_injection::{self, Bug};
 use crate::reason::{Reason, Severity};
 use crate::reconcile::PodEvent;
@@ -31,6 +32,8 @@ use crate::text::truncated;
 const MAX_MESSAGE: usize = 1024;
 /// At least this many Events are remembered as recorded; one that is forgotten costs a 409.
 const MAX_REMEMBERED: usize = 10_000;
+/// The namespace of Events about cluster-scoped objects.
+const DEFAULT_NAMESPACE: &str = "default";
 /// Timeout of an Event, which is never worth more.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -63,13 +66,37 @@ impl EventRecorder {
             return;
         }
         let PodEvent { pod, reason, message, .. } = pod_event;
-        if reason.severity() >= Severity::Warning {
-            tracing::warn!(pod = %pod, %reason, message, "recording an Event");
-        } else {
-            tracing::info!(pod = %pod, %reason, message, "recording an Event");
-        }
-        let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
+        let subject = pod.to_string();
         let event = self.event(name, pod_event);
+        self.write(&subject, *reason, message, event).await;
+    }
+
+    /// Records that a Node is suspect, once for each time that it is reported.
+    pub(super) async fn record_node(&self, _: &Leadership, report: &NodeReport) {
+        let NodeReport { node, uid, message } = report;
+        let reason = Reason::NodeSuspect;
+        let now = now_in_micros();
+        let name = hashed(node, &format!("{uid}\0{reason}\0{}", now.0));
+        // As the kubelet and the node controller do, in the namespace that cluster-scoped objects have for Events.
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_string()),
+            uid: Some(uid.to_string()),
+            ..ObjectReference::default()
+        };
+        let event = self.event_about(name, DEFAULT_NAMESPACE, regarding, reason, message);
+        self.write(node, reason, message, event).await;
+    }
+
+    async fn write(&self, subject: &str, reason: Reason, message: &str, event: Event) {
+        if reason.severity() >= Severity::Warning {
+            tracing::warn!(subject, %reason, message, "recording an Event");
+        } else {
+            tracing::info!(subject, %reason, message, "recording an Event");
+        }
+        let namespace = event.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match call(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event).err_into()).await {
             Ok(_) => self.metrics.events.with_label_values(&[reason.as_str()]).inc(),
             // An earlier leader recorded it, or the namespace is being deleted.
@@ -167,13 +194,28 @@ impl EventRecorder {
 
     fn event(&self, name: String, pod_event: &PodEvent) -> Event {
         let PodEvent { pod, uid, reason, message } = pod_event;
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(pod.name().to_owned()),
+            namespace: Some(pod.namespace().to_owned()),
+            uid: Some(uid.to_string()),
+            ..ObjectReference::default()
+        };
+        self.event_about(name, pod.namespace(), regarding, *reason, message)
+    }
+
+    fn event_about(
+        &self,
+        name: String,
+        namespace: &str,
+        regarding: ObjectReference,
+        reason: Reason,
+        message: &str,
+    ) -> Event {
         let kind = if reason.severity() >= Severity::Warning { "Warning" } else { "Normal" };
         Event {
-            metadata: ObjectMeta {
-                name: Some(name),
-                namespace: Some(pod.namespace().to_owned()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { name: Some(name), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() },
             event_time: Some(now_in_micros()),
             reporting_controller: Some(USHER.to_owned()),
             reporting_instance: Some(self.instance.clone()),
@@ -181,14 +223,7 @@ impl EventRecorder {
             reason: Some(reason.as_str().to_owned()),
             note: Some(truncated(message, MAX_MESSAGE).to_owned()),
             type_: Some(kind.to_owned()),
-            regarding: Some(ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: Some(pod.name().to_owned()),
-                namespace: Some(pod.namespace().to_owned()),
-                uid: Some(uid.to_string()),
-                ..ObjectReference::default()
-            }),
+            regarding: Some(regarding),
             ..Event::default()
         }
     }
@@ -210,11 +245,15 @@ fn counted_name(subject: &Subject) -> String {
     named(&subject.pod, &format!("{}\0{}{perhaps}", subject.uid, subject.cause))
 }
 
-/// `POD.HASH`: at most 253 characters.
 fn named(pod: &PodKey, message: &str) -> String {
+    hashed(pod.name(), message)
+}
+
+/// `OBJECT.HASH`: at most 253 characters.
+fn hashed(object: &str, message: &str) -> String {
     let hash: String =
         digest(&SHA256, message.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}.{hash}", truncated(pod.name(), 236).trim_end_matches(['-', '.']))
+    format!("{}.{hash}", truncated(object, 236).trim_end_matches(['-', '.']))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::annotations::{self, Overrides};
 use crate::gang;
-use crate::snapshot::{Group, Namespace, ObservedPod, Owner, ServiceOwner};
+use crate::snapshot::{Group, Namespace, Node, ObservedPod, Owner, ServiceOwner};
 use crate::spark::labels;
 use crate::spark::pod::{OwnerReference, Pod};
 
@@ -188,6 +188,12 @@ impl View for Namespace {
             labels: labels.unwrap_or_default(),
             overrides: Overrides::read(|key| annotations.get(key).map(String::as_str)),
         })
+    }
+}
+
+impl View for Node {
+    fn read(json: &str) -> Option<Self> {
+        Node::read(json)
     }
 }
 

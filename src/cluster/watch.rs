@@ -19,7 +19,7 @@ use super::stream::{self, Event, Interruption};
 use super::view::{PriorityClassView, ServiceView, View, Viewed, resource};
 use crate::annotations;
 use crate::snapshot::{
-    Change, Group, GroupApi, GroupKey, Namespace, ObservedPod, PodChange, RelatedChange, Replaced, ServiceOwner,
+    Change, Group, GroupApi, GroupKey, Namespace, Node, ObservedPod, PodChange, RelatedChange, Replaced, ServiceOwner,
 };
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
@@ -326,6 +326,38 @@ impl Source for Namespaces {
 
     fn all(&self, all: Vec<Self::Item>) -> Change {
         Change::Related(RelatedChange::Replaced(Replaced::Namespaces(all)))
+    }
+}
+
+/// Nodes: which exist, and the version of their kubelets.
+pub(super) struct Nodes;
+
+impl Source for Nodes {
+    type View = Node;
+    type Item = (Arc<str>, Node);
+
+    fn name(&self) -> &'static str {
+        "nodes"
+    }
+
+    fn resource(&self) -> ApiResource {
+        resource("", "v1", "Node", "nodes")
+    }
+
+    fn upserted(&self, seen: Viewed<Node>, view: Node) -> Change {
+        Change::Related(RelatedChange::Node(seen.name().into(), view))
+    }
+
+    fn removed(&self, seen: &Viewed<Node>) -> Change {
+        Change::Related(RelatedChange::NodeGone(seen.name().into()))
+    }
+
+    fn item(&self, seen: &Viewed<Node>, view: Node) -> Option<Self::Item> {
+        Some((seen.name().into(), view))
+    }
+
+    fn all(&self, all: Vec<Self::Item>) -> Change {
+        Change::Related(RelatedChange::Replaced(Replaced::Nodes(all)))
     }
 }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::located::Located;
+use super::nodes::Nodes;
 use super::recovery::Recovery;
 use super::span::Span;
 use crate::annotations::Override;
@@ -40,7 +41,7 @@ pub struct PolicyFile {
     pub lifecycle: Lifecycle,
     /// Recovery of executors that never start, hang or are left behind.
     pub recovery: Recovery,
-    /// Nodes on which executors fail. Validated, without effect in this version.
+    /// Nodes that refuse or break executors.
     pub nodes: Nodes,
 }
 
@@ -303,47 +304,5 @@ impl Default for Lifecycle {
     fn default() -> Self {
         let policy::Lifecycle { grace, finished, keep_failed, poll } = policy::Lifecycle::default();
         Lifecycle { grace: Span(grace), finished, keep_failed: Span(keep_failed), poll: Span(poll), dry_run: false }
-    }
-}
-
-/// Nodes on which executors fail.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Nodes {
-    /// The time within which failures count.
-    pub window: Span,
-    /// How many failures make a node suspect.
-    pub failures: u32,
-    /// Whether executors avoid suspect nodes.
-    pub avoid: bool,
-    /// The maximum share of nodes to avoid.
-    pub max_share: Percent,
-}
-
-impl Default for Nodes {
-    fn default() -> Self {
-        Nodes { window: Span::secs(1800), failures: 3, avoid: false, max_share: Percent(5) }
-    }
-}
-
-/// A share such as `5%`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Percent(pub u8);
-
-impl TryFrom<String> for Percent {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        let number = text.strip_suffix('%').and_then(|number| number.parse().ok()).filter(|number| *number <= 100);
-        number.map(Percent).ok_or_else(|| format!("{text:?} is not a share: expected 0% to 100%"))
-    }
-}
-
-impl JsonSchema for Percent {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Percent".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"type": "string", "pattern": "^[0-9]{1,3}%$", "default": "5%"})
     }
 }

@@ -12,8 +12,9 @@ use kube::core::Selector;
 use serde::Deserialize;
 use serde_saphyr::Location;
 
-use super::file::{self, Lifecycle, MinMemberFile, Nodes, Operator, PolicyEntry, PolicyFile, SelectorFile};
+use super::file::{self, Lifecycle, MinMemberFile, Operator, PolicyEntry, PolicyFile, SelectorFile};
 use super::located::Located;
+use super::nodes;
 use super::recovery;
 use super::span::LONGEST;
 use crate::gang::{self, Membership, Shape};
@@ -141,7 +142,6 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
         }
         policies.push(checked);
     }
-    warnings.extend(without_effect(&file));
     let writers = match &file.trusted_writers {
         Some(named) => named.clone(),
         None => accounts_of(&policies),
@@ -173,6 +173,7 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
         ));
     }
     warnings.extend(recovery::warnings(&file.recovery));
+    warnings.extend(nodes::warnings(&file.nodes));
     let trusted = writers.iter().map(|text| Pattern::new(text)).collect();
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
     Ok(Config {
@@ -180,6 +181,7 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             Policies::new(policies, never)
                 .with_lifecycle(lifecycle(&file.lifecycle))
                 .with_recovery(recovery::settings(&file.recovery, file.lifecycle.dry_run))
+                .with_nodes(nodes::settings(&file.nodes))
                 .with_trusted_writers(trusted),
         ),
         settings: Settings { dry_run: file.lifecycle.dry_run },
@@ -438,10 +440,4 @@ fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
         keep_failed: file.keep_failed.0.min(LONGEST),
         poll: file.poll.0.clamp(Duration::from_secs(1), LONGEST),
     }
-}
-
-/// Keys of the schema that are not implemented yet: they are validated and have no effect, which a warning states.
-fn without_effect(file: &PolicyFile) -> Vec<String> {
-    let has_nodes = file.nodes != Nodes::default();
-    has_nodes.then(|| "nodes is validated but has no effect in this version".to_owned()).into_iter().collect()
 }

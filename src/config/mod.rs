@@ -3,6 +3,7 @@
 pub mod file;
 mod load;
 mod located;
+pub mod nodes;
 pub mod recovery;
 mod reload;
 mod span;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::lookup::Lookup;
+use super::nodes::NodeReport;
 use super::rate_limit::ExecutorSetKey;
 use crate::lifecycle::exit::Exit;
 use crate::policy::RecoveryRule;
@@ -152,6 +153,10 @@ pub struct Effects {
     pub actions: Vec<(ExecutorSetKey, Vec<Action>)>,
     /// Exits to report; empty unless this replica is the leader.
     pub exits: Vec<Exit>,
+    /// Suspect nodes to report; only a leader has any.
+    pub node_reports: Vec<NodeReport>,
+    /// Whether other nodes are suspect than before, or for another reason.
+    pub suspects_changed: bool,
     /// Whether to list all labelled pods now; [`Controller::poll_finished`](super::Controller::poll_finished) takes the result.
     pub poll: bool,
     /// Drivers to poll for their view; [`Controller::driver_answered`](super::Controller::driver_answered) takes the answers.

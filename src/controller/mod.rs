@@ -36,6 +36,7 @@ mod inbox;
 mod intake;
 pub mod lookup;
 mod lookups;
+mod nodes;
 mod poll;
 mod progress;
 pub mod queue;
@@ -54,6 +55,7 @@ use crate::leader::LeaderState;
 use crate::lifecycle::checkpoint::{self, Checkpoint};
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::exits::Exits;
+use crate::nodes::NodeLedger;
 use crate::policy::{DriverAccess, Policies};
 use crate::reconcile::{Action, ApplicationState, MAX_EXECUTORS_PER_PLAN, plan};
 use crate::recovery::RecoveryFindings;
@@ -69,6 +71,7 @@ use confirm::{Confirmations, Confirmed};
 use driver_polls::DriverPolls;
 use inbox::{Inbox, MAX_OBJECTS_PER_STEP, PodList};
 use lookups::Lookups;
+use nodes::Nodes;
 use poll::PollSchedule;
 use progress::Progress;
 use queue::WorkQueue;
@@ -79,6 +82,7 @@ use tombstones::Tombstones;
 pub use confirm::PollResult;
 pub use effects::{DriverAnswer, Effects, LookupResult, PollError, Settings};
 pub use lookup::{Lookup, missing, required};
+pub use nodes::NodeReport;
 pub use rate_limit::ExecutorSetKey;
 
 /// Minimum time between two batches of changed applications: a burst of pods is one plan.
@@ -126,6 +130,7 @@ pub struct Controller {
     recovery: RecoveryFindings,
     costs: CostLedger,
     given_back: GivenBack,
+    nodes: Nodes,
     /// What was added to the costs since the last step.
     waste: Vec<(Arc<str>, WasteCause, Amount)>,
     rate_limit: RateLimit,
@@ -170,6 +175,7 @@ impl Controller {
             recovery: RecoveryFindings::default(),
             costs: CostLedger::default(),
             given_back: GivenBack::default(),
+            nodes: Nodes::default(),
             waste: Vec::new(),
             rate_limit: RateLimit::default(),
             synced: BTreeSet::new(),
@@ -190,6 +196,11 @@ impl Controller {
     /// What the recovery rules found, and which pods they deleted.
     pub fn recovery(&self) -> &RecoveryFindings {
         &self.recovery
+    }
+
+    /// The nodes on which executors failed.
+    pub fn nodes(&self) -> &NodeLedger {
+        &self.nodes.ledger
     }
 
     /// What executors cost that did no work.
@@ -405,6 +416,7 @@ impl Controller {
                 self.tombstones.prune(now.at);
             }
             self.store.prune_unused();
+            self.nodes.expire(&policies.nodes, now.at);
             self.deletion_budget.prune(&policies.recovery, now.at);
             for (namespace, rule, amount) in self.given_back.count(now.at) {
                 let namespace = self.costs.add_given_back(&namespace, rule, amount);
@@ -425,6 +437,7 @@ impl Controller {
         if !self.closed {
             self.begin_exits(now);
             self.record_exits(now, MAX_EXITS_PER_STEP);
+            self.nodes.record(&self.exits, self.store.snapshot(), &policies.nodes, now);
             // The most that a step records, plus the most that it decides.
             effects.exits =
                 self.exits.due_reports(leader_state, self.settings.takeover, now.at, 2 * MAX_EXITS_PER_STEP);
@@ -441,6 +454,7 @@ impl Controller {
             self.lookups.release_all();
             self.polls.stop();
             self.recovery.clear_findings();
+            self.nodes.forget_reports();
         }
         if !leading || policies.recovery.driver_view.access == DriverAccess::None {
             let drivers = self.driver_polls.clear();
@@ -454,12 +468,17 @@ impl Controller {
             }
             self.process_queue(now, policies);
         }
+        effects.suspects_changed = self.nodes.is_changed();
+        if let Some(avoided) = self.nodes.newly_avoided(self.store.snapshot(), &policies.nodes) {
+            self.apply_change(Change::Related(RelatedChange::AvoidedNodes(avoided)), now);
+        }
         self.due_lookups(now.at, &mut effects);
         if !self.closed {
             effects.driver_polls = self.driver_polls.due(now.at);
         }
         if leading && self.has_synced() {
             effects.actions = self.rate_limit.start_ready();
+            effects.node_reports = self.nodes.reports(self.store.snapshot(), &policies.nodes, now.at);
             let budget = &mut self.deletion_budget;
             for (set, actions) in &mut effects.actions {
                 actions.retain(|action| match action {
@@ -489,6 +508,7 @@ impl Controller {
                 known.unsettled() + if checks { all.min(MAX_EXECUTORS_PER_PLAN) } else { 0 }
             });
             self.require_lookups(&app, policies, now);
+            self.nodes.observe(&app, self.store.snapshot(), &policies.nodes, now);
             if self.is_leader && self.has_synced() {
                 self.plan_application(&app, now, policies);
             }

@@ -26,6 +26,8 @@ pub(super) static KUEUE: GangScheduler = GangScheduler {
     ],
     gang_keys: &[(MetadataField::Annotation, TOTAL)],
     accounts: &["system:serviceaccount:kueue-system:*"],
+    // The role hash of a group's members includes the affinity (`pkg/controller/jobs/pod/pod_controller.go`).
+    keeps_affinity: &[(MetadataField::Annotation, TOTAL)],
     executor,
     ..BASE
 };

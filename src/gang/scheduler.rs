@@ -42,6 +42,8 @@ pub struct GangScheduler {
     pub groups_by_top_owner: bool,
     /// Whether an owner without a gang key would put an executor into its driver's group.
     pub groups_by_owner: bool,
+    /// Keys of pods whose affinity must stay equal to that of others: the members of a group, or placeholders that copy it.
+    pub keeps_affinity: &'static [(MetadataField, &'static str)],
     /// PodGroup APIs, the preferred first; empty if the scheduler has none or creates its own groups.
     pub apis: &'static [GroupApi],
     /// Sets the other labels and annotations of an executor.
@@ -67,6 +69,7 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     accounts: &[],
     groups_by_top_owner: false,
     groups_by_owner: false,
+    keeps_affinity: &[],
     apis: &[],
     executor: nothing,
     driver: nothing,

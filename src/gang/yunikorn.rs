@@ -25,6 +25,8 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     more_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     gang_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     accounts: &["system:serviceaccount:yunikorn:*"],
+    // Placeholders copy the affinity of the pod that states the task groups (`pkg/cache/placeholder.go`).
+    keeps_affinity: &[(MetadataField::Annotation, TASK_GROUPS)],
     executor,
     driver,
     ..BASE

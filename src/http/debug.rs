@@ -1,4 +1,4 @@
-//! Serves `/debug/apps`, `/debug/why` and `/debug/cost` on a separate port, which listens on loopback and is reached by port-forward:
+//! Serves `/debug/apps`, `/debug/why`, `/debug/cost` and `/debug/nodes` on a separate port, which listens on loopback and is reached by port-forward:
 //! pod names and termination messages must not be visible to every client that may scrape metrics.
 
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::leader::LeaderState;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
+use crate::time::Now;
 use crate::views::{self, History};
 
 /// Response header with the state of the replica that answers: `leader`, `follower`, or `no-leader` when there is no
@@ -39,6 +40,7 @@ pub fn router(shown: DebugState) -> Router {
         .route("/debug/apps", get(apps))
         .route("/debug/why", get(why))
         .route("/debug/cost", get(cost))
+        .route("/debug/nodes", get(nodes))
         .with_state(shown)
 }
 
@@ -54,6 +56,17 @@ async fn apps(State(shown): State<DebugState>, Query(query): Query<Apps>) -> Res
 
 async fn cost(State(shown): State<DebugState>, Query(query): Query<Apps>) -> Response {
     json(&shown, &views::costs(&shown.history.load(), query.namespace.as_deref()))
+}
+
+#[derive(Deserialize)]
+struct Nodes {
+    name: Option<String>,
+}
+
+async fn nodes(State(shown): State<DebugState>, Query(query): Query<Nodes>) -> Response {
+    let (snapshot, history) = (shown.snapshot.load(), shown.history.load());
+    let now = Now { at: clock::instant(), wall: clock::now() };
+    json(&shown, &views::nodes(&snapshot, &history, query.name.as_deref(), now))
 }
 
 #[derive(Deserialize)]

@@ -388,6 +388,16 @@ impl Exits {
         }
     }
 
+    /// How many exits were recorded in total.
+    pub(crate) fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// The last exits that were recorded, at most this many; the newest first.
+    pub(crate) fn newest(&self, count: u64) -> impl Iterator<Item = &Exit> {
+        self.history.iter().rev().take(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
     /// Checks the drivers of some undecided exits again.
     pub(crate) fn decide(&mut self, snapshot: &Snapshot, now: Now, most: usize) {
         let some = self.to_decide.min(most);

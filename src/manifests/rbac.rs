@@ -39,6 +39,8 @@ pub enum When {
     DeletingByForce,
     /// With certificates that we manage.
     Managed,
+    /// Unless `nodes.enabled` is false.
+    RecordingNodes,
     /// Unless every policy has `gang.readSparkConf: false`.
     ReadingConf,
     /// With `recovery.driverView.access: proxy`.
@@ -119,6 +121,12 @@ const PERMISSIONS: &[Permission] = &[
         &["list"],
         ANYWHERE,
         "tell applications that lack executors because a ResourceQuota is used up",
+    ),
+    permission(
+        ("", "nodes"),
+        WATCH,
+        (Scope::Cluster, Named::Any, When::RecordingNodes),
+        "report nodes on which executors fail, and let executors avoid them",
     ),
     permission(("", "namespaces"), WATCH, ANYWHERE, "match policies by namespace labels"),
     permission(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),

@@ -1,6 +1,7 @@
 //! Policies as the core reads them: validated and fully parsed. `config` creates them from the file.
 
 pub mod matching;
+pub mod nodes;
 pub mod overrides;
 pub mod recovery;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use matching::{Match, Pattern};
+pub use nodes::NodeSettings;
 pub use recovery::{Budget, DriverAccess, DriverViews, Mode, Recovery, RecoveryRule, RuleSettings};
 
 use crate::annotations::Override;
@@ -33,6 +35,8 @@ pub struct Policies {
     pub lifecycle: Lifecycle,
     /// Settings of the recovery of executors.
     pub recovery: Recovery,
+    /// Settings of the nodes that refuse or break executors.
+    pub nodes: NodeSettings,
 }
 
 /// The lifecycle configuration of executors that exited.
@@ -243,6 +247,7 @@ impl Policies {
             trusted_writers: Vec::new(),
             lifecycle: Lifecycle::default(),
             recovery: Recovery::default(),
+            nodes: NodeSettings::default(),
         }
     }
 
@@ -254,6 +259,11 @@ impl Policies {
     /// The same with these settings of the recovery.
     pub fn with_recovery(self, recovery: Recovery) -> Policies {
         Policies { recovery, ..self }
+    }
+
+    /// The same with these settings of nodes.
+    pub fn with_nodes(self, nodes: NodeSettings) -> Policies {
+        Policies { nodes, ..self }
     }
 
     /// The same with these accounts that may change gang keys and owners of existing pods.

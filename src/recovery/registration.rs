@@ -40,6 +40,11 @@ pub fn registration<'v>(
     registration_in(view, executor, Some(within))
 }
 
+/// Whether an executor's driver schedules no tasks on it (`spark.excludeOnFailure`).
+pub fn is_excluded(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> bool {
+    matches!(registration(snapshot, app, executor, Duration::MAX), Registration::Registered(row) if row.is_excluded)
+}
+
 /// The pod that is the executor's proven creator or its owner, directly or as the owner of its StatefulSet or Deployment.
 fn driver_of(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> Option<Creator> {
     let owner = executor.template.owner.as_ref().filter(|owner| !owner.is_pod());

@@ -312,10 +312,10 @@ impl Snapshot {
 
     /// The shared text of a node's name.
     fn node(&mut self, name: Arc<str>) -> Arc<str> {
-        match self.nodes.get_key_value(&name) {
+        match self.node_names.get_key_value(&name) {
             Some((known, ())) => known.clone(),
             None => {
-                self.nodes.insert(name.clone(), ());
+                self.node_names.insert(name.clone(), ());
                 name
             }
         }

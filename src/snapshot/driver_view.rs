@@ -77,7 +77,7 @@ mod tests {
     }
 
     fn row(id: Option<u64>, is_active: bool) -> ExecutorSummary {
-        ExecutorSummary { id, is_active, registered: None, removed: None, remove_reason: None }
+        ExecutorSummary { id, is_active, is_excluded: false, registered: None, removed: None, remove_reason: None }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::app::Application;
 use super::driver_view::{DriverView, DriverViewKey};
 use super::facts::{Executor, ExecutorKey, Namespace, ServiceOwner};
 use super::group::{Group, GroupKey, ServedApis};
+use super::node::Node;
 use super::owner::{Workload, WorkloadKey};
 use super::quota::Quota;
 use super::state::{Conf, ReferencedPod, Snapshot};
@@ -34,6 +35,12 @@ pub enum RelatedChange {
     Namespace(Arc<str>, Namespace),
     /// A namespace was deleted.
     NamespaceGone(Arc<str>),
+    /// A Node was added or modified.
+    Node(Arc<str>, Node),
+    /// A Node was deleted.
+    NodeGone(Arc<str>),
+    /// New executors avoid these nodes from now on, and no others.
+    AvoidedNodes(Vec<Arc<str>>),
     /// A driver's Service was added or modified.
     Service(PodKey, ServiceOwner),
     /// A driver's Service was deleted.
@@ -71,6 +78,8 @@ pub enum RelatedChange {
 pub enum Replaced {
     /// All namespaces.
     Namespaces(Vec<(Arc<str>, Namespace)>),
+    /// All Nodes.
+    Nodes(Vec<(Arc<str>, Node)>),
     /// All Services of drivers.
     Services(Vec<(PodKey, ServiceOwner)>),
     /// All priority classes.
@@ -123,6 +132,21 @@ impl Snapshot {
             }
             RelatedChange::NamespaceGone(name) => {
                 self.namespaces.remove(&name);
+                Vec::new()
+            }
+            RelatedChange::Node(name, node) => {
+                // Most changes of a Node change nothing that is kept.
+                if self.nodes.get(&name).is_none_or(|known| **known != node) {
+                    self.nodes.insert(name, Arc::new(node));
+                }
+                Vec::new()
+            }
+            RelatedChange::NodeGone(name) => {
+                self.nodes.remove(&name);
+                Vec::new()
+            }
+            RelatedChange::AvoidedNodes(names) => {
+                self.avoided_nodes = names.into_iter().collect();
                 Vec::new()
             }
             RelatedChange::Service(key, owner) => {
@@ -230,6 +254,10 @@ impl Snapshot {
         match replaced {
             Replaced::Namespaces(all) => {
                 self.namespaces = all.into_iter().map(|(name, namespace)| (name, Arc::new(namespace))).collect();
+                Vec::new()
+            }
+            Replaced::Nodes(all) => {
+                self.nodes = all.into_iter().map(|(name, node)| (name, Arc::new(node))).collect();
                 Vec::new()
             }
             Replaced::Services(all) => {

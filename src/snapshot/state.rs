@@ -9,6 +9,7 @@ use super::app::Application;
 use super::driver_view::{DriverView, DriverViewKey};
 use super::facts::{DriverPod, Executor, ExecutorKey, Namespace, ServiceOwner};
 use super::group::{Group, GroupKey, ServedApis};
+use super::node::Node;
 use super::owner::{Workload, WorkloadKey};
 use super::pod_index::{PodEntry, pod_hash};
 use super::quota::Quota;
@@ -48,6 +49,10 @@ pub struct Snapshot {
     pub workloads: HashMap<WorkloadKey, Option<Arc<Workload>>>,
     /// ResourceQuotas of the namespaces of applications that lack executors.
     pub quotas: HashMap<Arc<str>, Arc<[Quota]>>,
+    /// Nodes by name; empty until they are listed, and if they are not watched.
+    pub nodes: OrdMap<Arc<str>, Arc<Node>>,
+    /// Names of the nodes that new executors avoid.
+    pub avoided_nodes: imbl::OrdSet<Arc<str>>,
     /// Namespaces: labels for policies, and our annotations.
     pub namespaces: HashMap<Arc<str>, Arc<Namespace>>,
     /// Services of drivers, by `namespace/name`.
@@ -75,7 +80,7 @@ pub struct Snapshot {
     /// The location of each labelled pod by [`pod_hash`], so that a hundred thousand names are not stored twice.
     pub(super) pod_index: OrdMap<u64, PodEntry>,
     /// Names of nodes, each stored once.
-    pub(super) nodes: HashMap<Arc<str>, ()>,
+    pub(super) node_names: HashMap<Arc<str>, ()>,
     /// Drivers' pods by `namespace/ip`, without pods on the host network.
     pub(super) addresses: HashMap<PodKey, Arc<str>>,
 }
@@ -121,18 +126,18 @@ impl Snapshot {
     /// Prunes unused names of nodes once there are many names, because an autoscaler adds and removes nodes. Names that an older
     /// snapshot still uses are pruned the next time.
     pub fn forget_nodes(&mut self) {
-        if self.nodes.len() > PRUNE_NODES_ABOVE {
+        if self.node_names.len() > PRUNE_NODES_ABOVE {
             let unused: Vec<Arc<str>> =
-                self.nodes.keys().filter(|name| Arc::strong_count(name) == 1).cloned().collect();
+                self.node_names.keys().filter(|name| Arc::strong_count(name) == 1).cloned().collect();
             for name in unused {
-                self.nodes.remove(&name);
+                self.node_names.remove(&name);
             }
         }
     }
 
     /// How many names of nodes are stored.
-    pub fn nodes(&self) -> usize {
-        self.nodes.len()
+    pub fn node_names(&self) -> usize {
+        self.node_names.len()
     }
 
     /// Our PodGroups that were created for an application.

@@ -124,7 +124,7 @@ pub struct Spec<'a> {
     /// `spec.nodeSelector`.
     pub node_selector: Option<Entries<'a>>,
     /// `spec.affinity` as raw JSON; only from a review.
-    pub affinity: Option<&'a str>,
+    pub affinity: Option<Text<'a>>,
     /// `spec.hostNetwork`: the pod's IP is its node's.
     pub host_network: bool,
     /// `spec.restartPolicy`.
@@ -287,7 +287,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pod<'a> {
         let raw = |value: Option<&'a RawValue>| value.map(RawValue::get);
         let body =
             Body::Raw([raw(spec.containers), raw(spec.init_containers), raw(spec.overhead), raw(spec.resources)]);
-        let affinity = raw(spec.affinity);
+        let affinity = raw(spec.affinity).map(Text::from);
         Ok(Pod { metadata, spec: Spec { affinity, ..spec.common(None) }, body, status: Status::default() })
     }
 }

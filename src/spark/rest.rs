@@ -30,6 +30,8 @@ pub struct ExecutorSummary {
     pub id: Option<u64>,
     /// Whether the driver has not removed it.
     pub is_active: bool,
+    /// Whether the driver schedules no tasks on it (`spark.excludeOnFailure`; `isBlacklisted` before Spark 3.1).
+    pub is_excluded: bool,
     /// When it registered.
     pub registered: Option<Timestamp>,
     /// When the driver removed it.
@@ -53,6 +55,10 @@ impl<'de> Deserialize<'de> for ExecutorSummary {
             id: String,
             is_active: bool,
             #[serde(default)]
+            is_excluded: bool,
+            #[serde(default)]
+            is_blacklisted: bool,
+            #[serde(default)]
             add_time: Option<String>,
             #[serde(default)]
             remove_time: Option<String>,
@@ -68,6 +74,7 @@ impl<'de> Deserialize<'de> for ExecutorSummary {
         Ok(ExecutorSummary {
             id,
             is_active: wire.is_active,
+            is_excluded: wire.is_excluded || wire.is_blacklisted,
             registered: time(wire.add_time),
             removed: time(wire.remove_time),
             remove_reason: wire.remove_reason.map(|reason| truncated(&reason, MAX_REASON).into()),

@@ -23,6 +23,7 @@ const RANKS: &[(&str, u32)] = &[
     ("leader", 9),
     ("lifecycle", 10),
     ("recovery", 11),
+    ("nodes", 11),
     ("recorder", 12),
     ("views", 12),
     ("reconcile", 12),

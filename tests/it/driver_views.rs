@@ -50,6 +50,7 @@ fn registered(ids: &[u64]) -> DriverAnswer {
     let row = |id: &u64| ExecutorSummary {
         id: Some(*id),
         is_active: true,
+        is_excluded: false,
         registered: None,
         removed: None,
         remove_reason: None,

@@ -330,7 +330,15 @@ fn unreachable_policy_and_unused_section_yield_warnings() {
         "{}",
         err(&output)
     );
-    assert!(err(&output).contains("nodes is validated but has no effect"), "{}", err(&output));
+    for (text, expected) in [
+        ("nodes: {avoid: true, enabled: false}", "nodes.avoid is true, but nodes.enabled is false"),
+        ("nodes: {avoid: true, maxShare: 0%}", "nodes.avoid is true with a maxShare of 0%"),
+        ("nodes: {applications: 1}", "nodes.applications is 1: one broken application"),
+        ("nodes: {failures: 100}", "nodes.failures is 100: 64 applies"),
+    ] {
+        let output = usher(&["config", "check", "-"], text);
+        assert!(code(&output) == 0 && err(&output).contains(expected), "{text}: {}", err(&output));
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod gangs;
 mod https;
 mod liveness;
 mod mutation;
+mod nodes;
 mod patches;
 mod polls;
 mod reasons;

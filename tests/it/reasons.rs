@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use spark_usher::app::metrics::{LABELS, Metrics};
 use spark_usher::lifecycle::cause::Cause;
+use spark_usher::nodes::FaultKind;
 use spark_usher::policy::{Mode, RecoveryRule, RuleSettings};
 use spark_usher::reason::{Origin, Reason};
 use spark_usher::recovery::cost::WasteCause;
@@ -133,6 +134,16 @@ fn documented_recovery_rules_equal_code() {
         table += &format!("| `{}` | {} |\n", cause.as_str(), cause.text());
     }
     check("recovery.md", "costs", &table);
+}
+
+#[test]
+fn documented_faults_of_nodes_equal_code() {
+    let mut table = String::from("| kind | what the node does | may be caused by a pod | cure |\n|---|---|---|---|\n");
+    for kind in FaultKind::ALL {
+        let by_pod = if kind.may_be_by_pod() { "yes" } else { "no" };
+        table += &format!("| `{}` | {} | {by_pod} | {} |\n", kind.as_str(), kind.text(), kind.cure());
+    }
+    check("nodes.md", "faults", &table);
 }
 
 #[test]

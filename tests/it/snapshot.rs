@@ -272,7 +272,7 @@ fn node_names_are_removed_with_their_executors() {
             )));
         }
         snapshot.forget_nodes();
-        assert!(snapshot.nodes() <= 257, "{}", snapshot.nodes());
+        assert!(snapshot.node_names() <= 257, "{}", snapshot.node_names());
     }
     let executor = snapshot.executor("default", "nb-exec-1999").unwrap().1;
     assert_eq!(executor.node.as_deref(), Some("node-1999"));

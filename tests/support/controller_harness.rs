@@ -108,6 +108,7 @@ impl ControllerHarness {
             exits: self.controller.exits().history().clone(),
             recovery: self.controller.recovery().clone(),
             costs: self.controller.costs().clone(),
+            nodes: self.controller.nodes().clone(),
         }
     }
 

@@ -396,6 +396,7 @@ fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding
             When::Proxying => {
                 policies.is_some_and(|policies| policies.recovery.driver_view.access == DriverAccess::Proxy)
             }
+            When::RecordingNodes => policies.is_none_or(|all| all.nodes.enabled),
             When::ReadingConf => policies.is_none_or(|all| all.iter().any(|policy| policy.gang.read_spark_conf)),
         };
         // A scheduler that is not installed needs no permissions.

@@ -256,6 +256,7 @@ fn view(rows: &[(u64, bool)], dropped_events: Option<u64>) -> DriverAnswer {
     let row = |(id, is_active): &(u64, bool)| ExecutorSummary {
         id: Some(*id),
         is_active: *is_active,
+        is_excluded: false,
         registered: None,
         removed: None,
         remove_reason: None,

@@ -37,7 +37,7 @@ fn each_fault_is_found_by_its_rule_with_the_kubelets_own_words() {
             let causes = report.shortage.unwrap().causes;
             assert_eq!(causes[0].cause, text("cause"), "{fault}");
             assert!(ShortageCause::ALL.iter().any(|cause| cause.as_str() == text("cause")));
-            assert!(causes[0].message.contains("is reserved for"), "{causes:?}");
+            assert!(causes[0].message.contains(waiting["message"].as_str().unwrap()), "{causes:?}");
         } else {
             assert!(findings[0].message.contains(fault["status"]["reason"].as_str().unwrap()), "{findings:?}");
             assert_eq!(report.exits[0].cause, text("cause"), "{fault}");

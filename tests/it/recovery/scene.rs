@@ -96,6 +96,7 @@ impl Scene {
                 let row = |id: u64, is_active: bool, reason: Option<&str>| ExecutorSummary {
                     id: Some(id),
                     is_active,
+                    is_excluded: false,
                     registered: None,
                     removed: None,
                     remove_reason: reason.map(Into::into),

@@ -231,6 +231,7 @@ impl Sim {
             let row = ExecutorSummary {
                 id: Some(u64::from(known.id)),
                 is_active,
+                is_excluded: false,
                 registered: None,
                 removed: None,
                 remove_reason: (!is_active).then(|| reason.into()),

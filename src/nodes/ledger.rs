@@ -1,0 +1,248 @@
+//! The faults of each node, and which nodes are suspect because of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use imbl::{HashMap, Vector};
+
+use super::fault::{self, FaultKind, Found, NodeFault};
+use crate::lifecycle::exit::Exit;
+use crate::policy::NodeSettings;
+use crate::snapshot::{Executor, Snapshot, Stage};
+use crate::spark::ids::AppKey;
+use crate::time::Now;
+
+/// At most this many faults of one node are kept,
+pub const MAX_FAULTS: usize = 64;
+/// and of one application on it this many: one that fails again and again must not displace the others.
+const MAX_OF_APP: usize = 16;
+/// At most this many nodes are kept.
+const MAX_NODES: usize = 5000;
+/// An executor that is bound to a node and reports nothing counts as not started after this time.
+const NOT_STARTED_AFTER: Duration = Duration::from_secs(300);
+/// At most this many pending executors of an application are examined at once, the newest first.
+const MAX_PENDING: usize = 2048;
+
+/// What is known against a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeRecord {
+    /// Its last faults, the oldest first.
+    pub faults: Vector<Arc<NodeFault>>,
+    /// The suspicion, if it is suspect.
+    pub suspicion: Option<Suspicion>,
+}
+
+/// Why a node is suspect, and how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Suspicion {
+    /// Since when.
+    pub since: Instant,
+    /// When it ends, unless executors fail on the node again.
+    pub until: Instant,
+    /// How many different executors failed within the window.
+    pub executors: usize,
+    /// Of how many applications.
+    pub apps: usize,
+    /// What happened most often.
+    pub kind: FaultKind,
+}
+
+impl NodeRecord {
+    /// How often each kind of fault happened, as far as faults are kept; the most frequent first.
+    pub fn kinds(&self) -> Vec<(FaultKind, usize)> {
+        let mut counts: BTreeMap<FaultKind, usize> = BTreeMap::new();
+        for fault in &self.faults {
+            *counts.entry(fault.kind).or_default() += 1;
+        }
+        let mut counts: Vec<(FaultKind, usize)> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        counts
+    }
+
+    /// When something happened last.
+    fn last(&self) -> Option<Instant> {
+        self.faults.iter().map(|fault| fault.at).max()
+    }
+
+    fn knows(&self, uid: &str) -> bool {
+        self.faults.iter().any(|fault| *fault.uid == *uid)
+    }
+
+    fn add(&mut self, fault: NodeFault) {
+        let of_app = self.faults.iter().filter(|known| known.app == fault.app).count();
+        let oldest = match of_app >= MAX_OF_APP {
+            true => self.faults.iter().position(|known| known.app == fault.app),
+            false => (self.faults.len() >= MAX_FAULTS).then_some(0),
+        };
+        if let Some(at) = oldest {
+            self.faults.remove(at);
+        }
+        self.faults.push_back(Arc::new(fault));
+    }
+
+    /// The suspicion that its faults within the window justify.
+    fn judge(&self, settings: &NodeSettings, now: Instant) -> Option<Suspicion> {
+        let within =
+            |fault: &&Arc<NodeFault>| fault.counts && now.saturating_duration_since(fault.at) <= settings.window;
+        let recent: Vec<&Arc<NodeFault>> = self.faults.iter().filter(within).collect();
+        let apps: BTreeSet<&AppKey> = recent.iter().map(|fault| &fault.app).collect();
+        let namespaces: BTreeSet<&str> = apps.iter().map(|app| app.namespace()).collect();
+        let is_enough = recent.len() >= settings.executors
+            && apps.len() >= settings.applications
+            && namespaces.len() >= settings.namespaces;
+        let last = recent.iter().map(|fault| fault.at).max().filter(|_| is_enough)?;
+        let kind = self.kinds().into_iter().find(|(kind, _)| recent.iter().any(|fault| fault.kind == *kind))?.0;
+        let until = last.checked_add(settings.expires).unwrap_or(last);
+        Some(Suspicion { since: now, until, executors: recent.len(), apps: apps.len(), kind })
+    }
+}
+
+/// See the [module's text](super). Cloning it is cheap.
+#[derive(Clone, Debug, Default)]
+pub struct NodeLedger {
+    nodes: HashMap<Arc<str>, NodeRecord>,
+    /// The names of the suspect ones.
+    suspects: imbl::OrdSet<Arc<str>>,
+    /// Nodes by the time of their last fault, for what is forgotten first.
+    by_last: imbl::OrdSet<(Instant, Arc<str>)>,
+}
+
+impl NodeLedger {
+    /// Every node with a fault.
+    pub fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, &NodeRecord)> {
+        self.nodes.iter()
+    }
+
+    /// What is known against a node.
+    pub fn of(&self, node: &str) -> Option<&NodeRecord> {
+        self.nodes.get(node)
+    }
+
+    /// The suspect nodes, by name.
+    pub fn suspects(&self) -> impl Iterator<Item = (&Arc<str>, &Suspicion)> {
+        self.suspects.iter().filter_map(|name| Some((name, self.nodes.get(name)?.suspicion.as_ref()?)))
+    }
+
+    /// Records an exit, if its node caused it. Returns whether its node became suspect.
+    pub fn record(&mut self, exit: &Exit, snapshot: &Snapshot, settings: &NodeSettings, now: Now) -> bool {
+        let Some(found) = fault::of_exit(exit) else { return false };
+        // One that had exited before this process listed pods failed when its status states, as far as that is plausible.
+        let age = match exit.was_over {
+            true => now.wall.duration_since(exit.ended_at()).unsigned_abs(),
+            false => Duration::ZERO,
+        };
+        self.add(&exit.app, &exit.executor, found, age, snapshot, settings, now)
+    }
+
+    /// Records what nodes do to executors of an application that are bound and have not started. Returns whether a node became
+    /// suspect.
+    pub fn observe(&mut self, app: &AppKey, snapshot: &Snapshot, settings: &NodeSettings, now: Now) -> bool {
+        let Some(known) = snapshot.apps.get(app) else { return false };
+        if known.by_template().iter().all(|counts| counts.pending == 0) {
+            return false;
+        }
+        let mut is_news = false;
+        let pending = known.executors().values().rev().take(MAX_PENDING);
+        for executor in pending.filter(|executor| executor.stage() == Stage::Starting) {
+            let late =
+                executor.stage_seen.is_some_and(|seen| now.at.saturating_duration_since(seen) >= NOT_STARTED_AFTER);
+            let found = fault::of_pending(executor).or_else(|| late.then(|| fault::not_started(executor)).flatten());
+            if let Some(found) = found {
+                is_news |= self.add(app, executor, found, Duration::ZERO, snapshot, settings, now);
+            }
+        }
+        is_news
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one fault, and where it is judged")]
+    fn add(
+        &mut self,
+        app: &AppKey,
+        executor: &Executor,
+        found: Found,
+        age: Duration,
+        snapshot: &Snapshot,
+        settings: &NodeSettings,
+        now: Now,
+    ) -> bool {
+        let Some(node) = executor.node.clone().filter(|_| settings.enabled) else { return false };
+        let Some(at) = now.at.checked_sub(age).filter(|_| age <= settings.window) else { return false };
+        if self.nodes.get(&node).is_some_and(|record| record.knows(&executor.uid)) {
+            return false;
+        }
+        let counts = !found.kind.may_be_by_pod() || runs_elsewhere(snapshot, app, &node);
+        let Found { kind, resource, message } = found;
+        let fault = NodeFault {
+            at,
+            time: now.wall.checked_sub(age).unwrap_or(now.wall),
+            app: app.clone(),
+            pod: executor.name.clone(),
+            uid: executor.uid.clone(),
+            kind,
+            resource,
+            message,
+            counts,
+        };
+        let record = self.nodes.entry(node.clone()).or_default();
+        if let Some(last) = record.last() {
+            self.by_last.remove(&(last, node.clone()));
+        }
+        record.add(fault);
+        let last = record.last().unwrap_or(at);
+        let was_suspect = record.suspicion.is_some();
+        if let Some(judged) = record.judge(settings, now.at) {
+            let since = record.suspicion.as_ref().map_or(now.at, |known| known.since);
+            record.suspicion = Some(Suspicion { since, ..judged });
+        } else if let Some(known) = record.suspicion.as_mut().filter(|_| counts) {
+            known.until = known.until.max(at.checked_add(settings.expires).unwrap_or(at));
+        }
+        let is_news = !was_suspect && record.suspicion.is_some();
+        if is_news {
+            self.suspects.insert(node.clone());
+        }
+        self.by_last.insert((last, node));
+        while self.nodes.len() > MAX_NODES
+            && let Some((_, oldest)) = self.by_last.remove_min()
+        {
+            self.nodes.remove(&oldest);
+            self.suspects.remove(&oldest);
+        }
+        is_news
+    }
+
+    /// Ends suspicions whose time is over, and forgets old faults. Returns the nodes that are no longer suspect.
+    pub fn expire(&mut self, settings: &NodeSettings, now: Instant) -> Vec<Arc<str>> {
+        let mut ended = Vec::new();
+        let is_over = |suspicion: &Suspicion| now >= suspicion.until || !settings.enabled;
+        let over = self.suspects().filter(|(_, suspicion)| is_over(suspicion)).map(|(name, _)| name.clone());
+        for name in over.collect::<Vec<_>>() {
+            if let Some(record) = self.nodes.get_mut(&name) {
+                record.suspicion = None;
+                self.suspects.remove(&name);
+                ended.push(name);
+            }
+        }
+        // A fault is shown until it could no longer matter.
+        let keep = settings.window.max(settings.expires);
+        while let Some((last, name)) = self.by_last.get_min().cloned()
+            && (now.saturating_duration_since(last) > keep || !settings.enabled)
+        {
+            self.by_last.remove(&(last, name.clone()));
+            self.nodes.remove(&name);
+            if self.suspects.remove(&name).is_some() {
+                ended.push(name);
+            }
+        }
+        ended.sort_unstable();
+        ended
+    }
+}
+
+/// Whether an application has an executor that runs on another node: then what fails on this one is not the application's own doing.
+fn runs_elsewhere(snapshot: &Snapshot, app: &AppKey, node: &str) -> bool {
+    let Some(app) = snapshot.apps.get(app) else { return false };
+    let runs = |executor: &Executor| executor.stage() == Stage::Running && executor.node.as_deref() != Some(node);
+    app.by_template().iter().any(|counts| counts.ran > 0)
+        && app.executors().values().take(MAX_PENDING).any(|executor| runs(executor))
+}

@@ -1,0 +1,92 @@
+//! Nodes of the cluster.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::owner::{MAX_UID, bounded};
+use crate::spark::text::first_of;
+
+/// The longest version that is kept.
+const MAX_VERSION: usize = 63;
+
+/// What is known of a Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// The version of its kubelet.
+    pub kubelet: Arc<str>,
+    /// Whether its kubelet reports that it is ready.
+    pub ready: bool,
+    /// Whether it is cordoned (`spec.unschedulable`).
+    pub cordoned: bool,
+}
+
+impl Node {
+    /// Reads what is kept of a Node.
+    pub fn read(json: &str) -> Option<Node> {
+        #[derive(Deserialize)]
+        struct Whole {
+            metadata: Metadata,
+            #[serde(default)]
+            spec: Spec,
+            #[serde(default)]
+            status: Status,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            uid: String,
+        }
+        #[derive(Default, Deserialize)]
+        struct Spec {
+            #[serde(default)]
+            unschedulable: Option<bool>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct Status {
+            #[serde(deserialize_with = "first_of")]
+            conditions: Option<Vec<Condition>>,
+            node_info: Option<Info>,
+        }
+        #[derive(Deserialize)]
+        struct Condition {
+            #[serde(rename = "type")]
+            kind: String,
+            status: String,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Info {
+            #[serde(default)]
+            kubelet_version: String,
+        }
+        let Whole { metadata, spec, status } = serde_json::from_str(json).ok()?;
+        let conditions = status.conditions.unwrap_or_default();
+        Some(Node {
+            uid: bounded(&metadata.uid, MAX_UID),
+            kubelet: bounded(&status.node_info.map(|info| info.kubelet_version).unwrap_or_default(), MAX_VERSION),
+            ready: conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True"),
+            cordoned: spec.unschedulable == Some(true),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_is_read_with_its_kubelet_and_condition() {
+        let json = r#"{"metadata":{"name":"n1","uid":"u1"},"spec":{"unschedulable":true},
+            "status":{"conditions":[{"type":"MemoryPressure","status":"False"},{"type":"Ready","status":"True"}],
+            "nodeInfo":{"kubeletVersion":"v1.31.4"}}}"#;
+        let node = Node::read(json).expect("a Node");
+        let expected = Node { uid: "u1".into(), kubelet: "v1.31.4".into(), ready: true, cordoned: true };
+        assert_eq!(node, expected);
+        let bare = Node::read(r#"{"metadata":{"name":"n1","uid":"u1"},"spec":{},"status":{}}"#).expect("a Node");
+        assert!(!bare.ready && !bare.cordoned && bare.kubelet.is_empty());
+        assert_eq!(Node::read(r#"{"metadata":{}}"#), None);
+    }
+}

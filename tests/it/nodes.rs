@@ -1,0 +1,329 @@
+//! Nodes that refuse or break executors: when they are suspect, for how long, and who avoids them.
+
+use crate::support::controller_harness::*;
+use crate::support::*;
+use serde_json::{Value, json};
+use spark_usher::controller::NodeReport;
+use spark_usher::leader::LeaderState;
+use spark_usher::nodes::FaultKind;
+use spark_usher::policy::{Finished, NodeSettings};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::{Change, Node, PodChange, RelatedChange, Replaced};
+
+struct Cluster {
+    harness: ControllerHarness,
+    version: u32,
+    reports: Vec<NodeReport>,
+}
+
+fn node_name(number: usize) -> String {
+    format!("node-{number}")
+}
+
+impl Cluster {
+    fn new(nodes: usize, settings: NodeSettings) -> Cluster {
+        let mut harness = ControllerHarness::new(Finished::Report);
+        harness.policies = harness.policies.clone().with_nodes(settings);
+        let node = |uid: String| Node { uid: uid.into(), kubelet: "v1.31.4".into(), ready: true, cordoned: false };
+        let all = (1..=nodes).map(|number| (node_name(number).into(), node(format!("uid-{number}")))).collect();
+        harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(all))));
+        harness.step_after(1);
+        Cluster { harness, version: 100, reports: Vec::new() }
+    }
+
+    /// An executor of this application on this node, with this status.
+    fn executor(&mut self, app: &str, number: u32, node: usize, status: &Value) -> PodBuilder {
+        self.version += 1;
+        let name = format!("{app}-exec-{number}");
+        let mut pod =
+            pod(&name).executor_of(app, number).stored(&format!("uid-{name}")).spec("nodeName", node_name(node));
+        pod.0["status"] = status.clone();
+        version(pod, self.version)
+    }
+
+    fn observe(&mut self, app: &str, number: u32, node: usize, status: &Value) {
+        let pod = self.executor(app, number, node, status);
+        self.harness.observe(&pod);
+    }
+
+    /// It runs, and then exits in this way.
+    fn fails(&mut self, app: &str, number: u32, node: usize, status: &Value) {
+        self.observe(app, number, node, &json!({"phase": "Pending"}));
+        self.observe(app, number, node, status);
+        self.run(2);
+    }
+
+    fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.reports.extend(self.harness.step_after(1).node_reports);
+        }
+    }
+
+    fn suspects(&self) -> Vec<String> {
+        self.harness.controller.nodes().suspects().map(|(name, _)| name.to_string()).collect()
+    }
+
+    fn avoided(&self) -> Vec<String> {
+        self.harness.controller.snapshot().avoided_nodes.iter().map(|name| name.to_string()).collect()
+    }
+
+    fn kinds(&self, node: usize) -> Vec<FaultKind> {
+        let record = self.harness.controller.nodes().of(&node_name(node)).cloned().unwrap_or_default();
+        record.faults.iter().map(|fault| fault.kind).collect()
+    }
+}
+
+fn out_of_cpu() -> Value {
+    json!({"phase": "Failed", "reason": "OutOfcpu",
+        "message": "Pod was rejected: Node didn't have enough resource: cpu, requested: 150, used: 11388, capacity: 11500"})
+}
+
+fn waiting(reason: &str, message: &str) -> Value {
+    json!({"phase": "Pending", "containerStatuses": [{"name": "main", "image": "i",
+        "state": {"waiting": {"reason": reason, "message": message}}}]})
+}
+
+fn avoiding() -> NodeSettings {
+    NodeSettings { avoid: true, ..NodeSettings::default() }
+}
+
+#[test]
+fn node_is_suspect_after_executors_of_two_applications_failed_and_is_reported_with_the_cure() {
+    let mut cluster = Cluster::new(50, avoiding());
+    cluster.fails("a", 1, 7, &out_of_cpu());
+    cluster.fails("a", 2, 7, &out_of_cpu());
+    assert_eq!(cluster.suspects(), [""; 0]);
+    cluster.fails("b", 1, 7, &out_of_cpu());
+    assert_eq!((cluster.suspects(), cluster.avoided()), (vec![node_name(7)], vec![node_name(7)]));
+    let NodeReport { node, uid, message } = cluster.reports.remove(0);
+    assert_eq!((&*node, &*uid), ("node-7", "uid-7"));
+    let expected = "3 Spark executors of 2 applications failed here within 30 minutes, most by out-of-resource (kubelet v1.31.4): \
+        usually two schedulers";
+    assert!(message.starts_with(expected) && message.ends_with("; new executors avoid the node"), "{message}");
+    let record = cluster.harness.controller.nodes().of("node-7").unwrap().clone();
+    assert!(record.faults.iter().all(|fault| fault.resource.as_deref() == Some("cpu")));
+    // It is reported again after an hour of suspicion, and then only if executors failed again.
+    cluster.run(3500);
+    assert!(cluster.reports.is_empty());
+    cluster.fails("c", 1, 7, &out_of_cpu());
+    cluster.run(200);
+    assert_eq!(cluster.reports.len(), 1);
+    // Suspicion ends an hour after the last failure.
+    cluster.run(3300);
+    assert_eq!(cluster.suspects(), [node_name(7)]);
+    cluster.run(200);
+    assert_eq!((cluster.suspects(), cluster.avoided()), (vec![], vec![]));
+    assert!(cluster.harness.controller.nodes().of("node-7").is_none(), "it is forgotten");
+}
+
+#[test]
+fn broken_application_condemns_no_node_and_old_failures_do_not_count() {
+    let mut cluster = Cluster::new(50, avoiding());
+    for number in 1..=200 {
+        cluster.fails("broken", number, 1 + (number as usize % 5), &out_of_cpu());
+    }
+    assert_eq!(cluster.suspects(), [""; 0]);
+    // The failures of others, one by one, over hours.
+    for number in 1..=6 {
+        cluster.run(1801);
+        cluster.fails(&format!("other-{number}"), 1, 9, &out_of_cpu());
+    }
+    assert_eq!(cluster.suspects(), [""; 0]);
+    // The broken application does not displace what others report.
+    cluster.fails("x", 1, 9, &out_of_cpu());
+    for number in 300..=400 {
+        cluster.fails("broken", number, 9, &out_of_cpu());
+    }
+    assert_eq!(cluster.suspects(), [node_name(9)]);
+    let record = cluster.harness.controller.nodes().of("node-9").unwrap().clone();
+    assert!(record.faults.iter().any(|fault| fault.app.selector() == "x"));
+}
+
+#[test]
+fn what_a_pod_can_cause_itself_counts_only_if_its_application_runs_elsewhere() {
+    let failing = [
+        waiting("CreateContainerError", "failed to reserve container name \"x\""),
+        waiting("ErrImagePull", "failed to pull image: dial tcp 10.0.0.1:443: i/o timeout"),
+        json!({"phase": "Failed", "reason": "TopologyAffinityError", "message": "Resources cannot be allocated with Topology locality"}),
+        json!({"phase": "Failed", "containerStatuses": [{"name": "main",
+            "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]}),
+    ];
+    for status in failing {
+        let mut cluster = Cluster::new(10, NodeSettings::default());
+        for app in ["a", "b", "c"] {
+            cluster.fails(app, 1, 3, &status);
+        }
+        assert_eq!((cluster.suspects().len(), cluster.kinds(3).len()), (0, 3), "{status}");
+        for app in ["d", "e", "f"] {
+            cluster.observe(app, 2, 4, &json!({"phase": "Running"}));
+            cluster.fails(app, 1, 3, &status);
+        }
+        assert_eq!(cluster.suspects(), [node_name(3)], "{status}");
+        assert!(cluster.avoided().is_empty(), "avoid is off");
+    }
+}
+
+#[test]
+fn executor_that_is_bound_and_not_started_counts_after_five_minutes() {
+    let mut cluster = Cluster::new(10, NodeSettings::default());
+    for app in ["a", "b", "c"] {
+        cluster.observe(app, 2, 4, &json!({"phase": "Running"}));
+        cluster.observe(app, 1, 3, &waiting("ContainerCreating", ""));
+    }
+    cluster.run(290);
+    assert!(cluster.kinds(3).is_empty());
+    cluster.run(80);
+    assert_eq!((cluster.kinds(3), cluster.suspects()), (vec![FaultKind::NotStarted; 3], vec![node_name(3)]));
+}
+
+#[test]
+fn faults_of_pods_and_of_applications_are_no_faults_of_nodes() {
+    let mut cluster = Cluster::new(10, NodeSettings::default());
+    let terminated = |code: i32, reason: &str, message: &str| {
+        json!({"phase": "Failed", "containerStatuses": [{"name": "main",
+            "state": {"terminated": {"exitCode": code, "reason": reason, "message": message}}}]})
+    };
+    let harmless = [
+        terminated(1, "Error", ""),
+        terminated(137, "OOMKilled", ""),
+        terminated(52, "Error", ""),
+        terminated(127, "StartError", "exec: \"sparkk\": executable file not found in $PATH"),
+        // An application can write this (terminationMessagePath).
+        terminated(1, "Error", "not enough cpus available to satisfy request"),
+        json!({"phase": "Failed", "reason": "Evicted",
+            "message": "Container spark-kubernetes-executor exceeded its local ephemeral storage limit \"20Mi\"."}),
+        json!({"phase": "Failed", "reason": "NodeShutdown", "message": "Pod was rejected as node is shutting down."}),
+        json!({"phase": "Failed", "reason": "DeadlineExceeded"}),
+        waiting("ErrImagePull", "rpc error: code = NotFound desc = docker.io/no/such:1: not found"),
+        waiting("ImagePullBackOff", "Back-off pulling image \"no/such\""),
+        waiting("CreateContainerConfigError", "secret \"x\" not found"),
+        waiting("CrashLoopBackOff", "back-off 5m0s restarting failed container"),
+    ];
+    for (number, status) in harmless.iter().enumerate() {
+        let app = format!("app-{number}");
+        cluster.observe(&app, 2, 4, &json!({"phase": "Running"}));
+        cluster.fails(&app, 1, 3, status);
+        assert!(cluster.kinds(3).is_empty(), "{status}");
+    }
+}
+
+#[test]
+fn kubelets_words_name_the_kind_of_fault() {
+    let faults: Vec<Value> = serde_json::from_str(include_str!("../fixtures/kubelet/faults.json")).unwrap();
+    let mut named = std::collections::BTreeSet::new();
+    for fault in faults {
+        let mut cluster = Cluster::new(10, NodeSettings::default());
+        cluster.fails("a", 1, 3, &fault["status"]);
+        let found: Vec<&str> = cluster.kinds(3).iter().map(|kind| kind.as_str()).collect();
+        let expected: Vec<&str> = fault["node"].as_str().into_iter().collect();
+        assert_eq!(found, expected, "{fault}");
+        named.extend(found.iter().map(|kind| kind.to_string()));
+    }
+    for kind in ["out-of-resource", "cpu-manager", "topology", "device", "container-error", "pressure"] {
+        assert!(named.contains(kind), "no fixture has {kind}");
+    }
+}
+
+#[test]
+fn share_of_the_cluster_bounds_how_many_nodes_are_avoided() {
+    let mut cluster = Cluster::new(40, avoiding());
+    for node in [30, 10, 20] {
+        for app in ["a", "b", "c"] {
+            cluster.fails(app, u32::try_from(node).unwrap(), node, &out_of_cpu());
+        }
+    }
+    assert_eq!(cluster.suspects().len(), 3);
+    // The first ones stay, so that the choice changes rarely.
+    assert_eq!(cluster.avoided(), [node_name(10), node_name(30)]);
+    // A node that is deleted frees its place.
+    cluster.harness.apply(Change::Related(RelatedChange::NodeGone(node_name(30).into())));
+    cluster.run(20);
+    assert_eq!(cluster.avoided(), [node_name(10)], "39 nodes: 5 % is one");
+    // Turned off, nothing is avoided.
+    cluster.harness.policies = cluster.harness.policies.clone().with_nodes(NodeSettings::default());
+    cluster.run(1);
+    assert!(cluster.avoided().is_empty() && cluster.suspects().len() == 3);
+    let off = NodeSettings { enabled: false, ..NodeSettings::default() };
+    cluster.harness.policies = cluster.harness.policies.clone().with_nodes(off);
+    cluster.run(20);
+    assert!(cluster.suspects().is_empty());
+    cluster.fails("d", 1, 5, &out_of_cpu());
+    assert!(cluster.kinds(5).is_empty());
+}
+
+#[test]
+fn follower_knows_the_same_and_reports_nothing() {
+    let mut cluster = Cluster::new(50, avoiding());
+    cluster.harness.leader_state = LeaderState::Follower;
+    for app in ["a", "b", "c"] {
+        cluster.fails(app, 1, 7, &out_of_cpu());
+    }
+    assert_eq!((cluster.avoided(), cluster.reports.len()), (vec![node_name(7)], 0));
+    cluster.harness.leader_state = LeaderState::Leader;
+    cluster.run(2);
+    assert_eq!(cluster.reports.len(), 1, "the new leader reports it");
+}
+
+#[test]
+fn new_replica_learns_from_the_pods_that_are_left() {
+    let mut cluster = Cluster::new(50, avoiding());
+    let left: Vec<_> = ["a", "b", "c", "d"]
+        .iter()
+        .map(|app| {
+            // Two of them exited long ago.
+            let long_ago = ["c", "d"].contains(app);
+            let finished =
+                cluster.harness.now().wall - std::time::Duration::from_secs(if long_ago { 7200 } else { 60 });
+            let status = json!({"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": [{
+                "name": "main",
+                "state": {"terminated": {"exitCode": 137, "finishedAt": finished.to_string()}}}]});
+            cluster.executor(app, 1, 7, &status).observation()
+        })
+        .collect();
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.apply(Change::Pods(PodChange::Listed(left)));
+    for _ in 0..3 {
+        harness.step_after(1);
+    }
+    let record = harness.controller.nodes().of("node-7").cloned().unwrap_or_default();
+    let apps: Vec<&str> = record.faults.iter().map(|fault| fault.app.selector()).collect();
+    assert_eq!(apps.len(), 2, "{apps:?}");
+    assert!(apps.contains(&"a") && apps.contains(&"b"));
+}
+
+#[test]
+fn executor_avoids_suspect_nodes_unless_its_gang_must_be_uniform() {
+    let mut snapshot = snapshot_with(&[driver()]);
+    snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["bad".into(), "worse".into()])));
+    let path =
+        "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields";
+    let avoids = |outcome: &Outcome| outcome.object.pointer(path).and_then(Value::as_array).map_or(0, Vec::len);
+    let outcome = by_driver(&executor(1), &snapshot, &crate::mutation::none());
+    assert_eq!(avoids(&outcome), 2, "{}", outcome.patch);
+    assert!(outcome.decision.reasons.contains(&Reason::NodesAvoided));
+    assert!(outcome.response.get("warnings").is_none(), "a note, not a warning");
+    // The webhook may be called again.
+    let again = by_driver(&PodBuilder(outcome.object), &snapshot, &crate::mutation::none());
+    assert!(
+        again.patch.as_array().is_none_or(|ops| ops.iter().all(|op| op["path"] != "/spec/affinity")),
+        "{}",
+        again.patch
+    );
+    // A pod that is bound already, or pinned to a node.
+    for pod in [
+        executor(1).spec("nodeName", "bad"),
+        with_node_selector(executor(1), "bad"),
+        executor(1).annotation("kueue.x-k8s.io/pod-group-total-count", "3"),
+        executor(1).annotation("yunikorn.apache.org/task-groups", "[]"),
+    ] {
+        assert_eq!(avoids(&by_driver(&pod, &snapshot, &crate::mutation::none())), 0, "{}", pod.0);
+    }
+    assert_eq!(avoids(&by_driver(&with_node_selector(executor(1), "good"), &snapshot, &crate::mutation::none())), 2);
+    // Drivers are placed as before.
+    assert_eq!(avoids(&answer(&driver().created_by("admin"), &snapshot, &crate::mutation::none())), 0);
+}
+
+fn with_node_selector(mut pod: PodBuilder, host: &str) -> PodBuilder {
+    pod.0["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": host});
+    pod
+}
