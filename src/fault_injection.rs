@@ -8,6 +8,7 @@ macro_rules! bugs {
     (
         core { $($(#[doc = $doc:literal])+ $name:ident;)+ }
         rules { $($(#[doc = $rule_doc:literal])+ $rule_name:ident;)+ }
+        nodes { $($(#[doc = $node_doc:literal])+ $node_name:ident;)+ }
         edge { $($(#[doc = $edge_doc:literal])+ $edge_name:ident;)+ }
     ) => {
         /// A bug that can be injected.
@@ -15,6 +16,7 @@ macro_rules! bugs {
         pub enum Bug {
             $($(#[doc = $doc])+ $name,)+
             $($(#[doc = $rule_doc])+ $rule_name,)+
+            $($(#[doc = $node_doc])+ $node_name,)+
             $($(#[doc = $edge_doc])+ $edge_name,)+
         }
 
@@ -23,6 +25,8 @@ macro_rules! bugs {
             pub const CORE: &'static [Bug] = &[$(Bug::$name,)+];
             /// The bugs that `tests/it/recovery.rs` finds.
             pub const RULES: &'static [Bug] = &[$(Bug::$rule_name,)+];
+            /// The bugs of the ledger of nodes that `tests/sim/nodes.rs` finds.
+            pub const NODES: &'static [Bug] = &[$(Bug::$node_name,)+];
             /// The bugs that simulated histories of whole replicas find.
             pub const EDGE: &'static [Bug] = &[$(Bug::$edge_name,)+];
         }
@@ -147,6 +151,20 @@ bugs! {
         LingersForever;
         /// Drivers that a Deployment or StatefulSet creates are deleted.
         WorkloadsDriverDeleted;
+    }
+    nodes {
+        /// The failures of one application make a node suspect.
+        OneAppCondemns;
+        /// What a pod can cause itself counts against its node.
+        FaultsOfPodsCount;
+        /// Failures before the window count.
+        OldFaultsCount;
+        /// A suspicion never ends.
+        SuspicionNeverEnds;
+        /// Every suspect node is avoided.
+        CapIgnored;
+        /// Executors that exited are not seen.
+        FaultsNotSeen;
     }
     edge {
         /// An executor is labelled or deleted before its exit is reported.

@@ -129,7 +129,7 @@ fn one(node: &NodeReport, out: &mut dyn Write) -> io::Result<()> {
     }
     for fault in &node.recent {
         let resource = fault.resource.as_ref().map_or_else(String::new, |resource| format!(" ({resource})"));
-        let counts = if fault.counts { "" } else { "; does not count: the application runs nowhere else" };
+        let counts = if fault.counts { "" } else { "; does not count: the application may have caused it itself" };
         let text = format!(
             "{} {}/{} {}{resource}: {}{counts}",
             ago(&fault.at, now),

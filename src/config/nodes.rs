@@ -24,7 +24,7 @@ pub struct Nodes {
     /// Of how many namespaces they must be: 2 or more where the tenants of one namespace are not trusted by the others.
     #[schemars(range(min = 1, max = 64))]
     pub namespaces: u32,
-    /// How long a node is suspect after the last failure on it.
+    /// How long a node is suspect after the last of the failures that make it so.
     pub expires: Span,
     /// Whether new executors avoid suspect nodes: the webhook adds a required nodeAffinity.
     pub avoid: bool,

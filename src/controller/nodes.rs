@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
 use crate::nodes::{NodeLedger, Suspicion};
 use crate::policy::NodeSettings;
@@ -44,6 +45,9 @@ impl Nodes {
     /// Records the exits since the last call.
     pub(super) fn record(&mut self, exits: &Exits, snapshot: &Snapshot, settings: &NodeSettings, now: Now) {
         let recorded = exits.recorded();
+        if fault_injection::injected(Bug::FaultsNotSeen) {
+            self.seen = recorded;
+        }
         for exit in exits.newest(recorded.saturating_sub(self.seen)) {
             self.is_changed |= self.ledger.record(exit, snapshot, settings, now);
         }
@@ -113,7 +117,9 @@ fn avoided(ledger: &NodeLedger, snapshot: &Snapshot, settings: &NodeSettings) ->
     let existing = ledger.suspects().filter(|(name, _)| snapshot.nodes.contains_key(*name));
     let mut suspects: Vec<(Instant, &Arc<str>)> = existing.map(|(name, suspicion)| (suspicion.since, name)).collect();
     suspects.sort_unstable();
-    suspects.truncate(settings.most_avoided(snapshot.nodes.len()));
+    if !fault_injection::injected(Bug::CapIgnored) {
+        suspects.truncate(settings.most_avoided(snapshot.nodes.len()));
+    }
     let mut names: Vec<Arc<str>> = suspects.into_iter().map(|(_, name)| name.clone()).collect();
     names.sort_unstable();
     names

@@ -65,7 +65,7 @@ macro_rules! kinds {
                 match self { $(FaultKind::$name => concat!($($doc),+).trim_ascii(),)+ }
             }
 
-            /// Whether a pod can cause it by what it requests or mounts, on every node: then it counts against a node only if the
+            /// Whether a pod often causes it itself, by what it requests or mounts: then it counts against a node only if the
             /// application has executors that run elsewhere.
             pub fn may_be_by_pod(self) -> bool {
                 match self { $(FaultKind::$name => $by_pod,)+ }
@@ -129,8 +129,8 @@ pub struct NodeFault {
     pub resource: Option<Box<str>>,
     /// The words of the kubelet or the runtime.
     pub message: Box<str>,
-    /// Whether it counts against the node: not if the pod itself may have caused it.
-    pub counts: bool,
+    /// Whether the application had an executor that ran on another node then: the fault is not its own doing.
+    pub ran_elsewhere: bool,
 }
 
 /// A kind of fault, the resource that it names, and its words.

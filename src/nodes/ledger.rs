@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use imbl::{HashMap, Vector};
+use imbl::{HashMap, OrdMap, Vector};
 
 use super::fault::{self, FaultKind, Found, NodeFault};
+use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exit::Exit;
 use crate::policy::NodeSettings;
 use crate::snapshot::{Executor, Snapshot, Stage};
@@ -17,6 +18,8 @@ use crate::time::Now;
 pub const MAX_FAULTS: usize = 64;
 /// and of one application on it this many: one that fails again and again must not displace the others.
 const MAX_OF_APP: usize = 16;
+/// An application whose executors fail on more nodes than this, and run on none, is broken itself.
+const MAX_SPREAD: usize = 3;
 /// At most this many nodes are kept.
 const MAX_NODES: usize = 5000;
 /// An executor that is bound to a node and reports nothing counts as not started after this time.
@@ -69,27 +72,29 @@ impl NodeRecord {
         self.faults.iter().any(|fault| *fault.uid == *uid)
     }
 
-    fn add(&mut self, fault: NodeFault) {
+    /// Adds a fault. Returns the one that it displaces.
+    fn add(&mut self, fault: NodeFault) -> Option<Arc<NodeFault>> {
         let of_app = self.faults.iter().filter(|known| known.app == fault.app).count();
         let oldest = match of_app >= MAX_OF_APP {
             true => self.faults.iter().position(|known| known.app == fault.app),
             false => (self.faults.len() >= MAX_FAULTS).then_some(0),
         };
-        if let Some(at) = oldest {
-            self.faults.remove(at);
-        }
+        let displaced = oldest.map(|at| self.faults.remove(at));
         self.faults.push_back(Arc::new(fault));
+        displaced
     }
 
-    /// The suspicion that its faults within the window justify.
-    fn judge(&self, settings: &NodeSettings, now: Instant) -> Option<Suspicion> {
-        let within =
-            |fault: &&Arc<NodeFault>| fault.counts && now.saturating_duration_since(fault.at) <= settings.window;
-        let recent: Vec<&Arc<NodeFault>> = self.faults.iter().filter(within).collect();
+    /// The suspicion that its faults within a time justify.
+    fn judge(&self, settings: &NodeSettings, within: Duration, spread: &Spread, now: Instant) -> Option<Suspicion> {
+        let is_recent = |fault: &&Arc<NodeFault>| {
+            let age = now.saturating_duration_since(fault.at);
+            spread.counts(fault) && (age <= within || fault_injection::injected(Bug::OldFaultsCount))
+        };
+        let recent: Vec<&Arc<NodeFault>> = self.faults.iter().filter(is_recent).collect();
         let apps: BTreeSet<&AppKey> = recent.iter().map(|fault| &fault.app).collect();
         let namespaces: BTreeSet<&str> = apps.iter().map(|app| app.namespace()).collect();
         let is_enough = recent.len() >= settings.executors
-            && apps.len() >= settings.applications
+            && (apps.len() >= settings.applications || fault_injection::injected(Bug::OneAppCondemns))
             && namespaces.len() >= settings.namespaces;
         let last = recent.iter().map(|fault| fault.at).max().filter(|_| is_enough)?;
         let kind = self.kinds().into_iter().find(|(kind, _)| recent.iter().any(|fault| fault.kind == *kind))?.0;
@@ -98,9 +103,41 @@ impl NodeRecord {
     }
 }
 
+/// On how many nodes the executors of each application failed.
+#[derive(Clone, Debug, Default)]
+struct Spread(HashMap<AppKey, OrdMap<Arc<str>, usize>>);
+
+impl Spread {
+    fn add(&mut self, fault: &NodeFault, node: &Arc<str>) {
+        *self.0.entry(fault.app.clone()).or_default().entry(node.clone()).or_default() += 1;
+    }
+
+    fn remove(&mut self, fault: &NodeFault, node: &str) {
+        let Some(nodes) = self.0.get_mut(&fault.app) else { return };
+        if let Some(count) = nodes.get_mut(node) {
+            *count -= 1;
+            if *count == 0 {
+                nodes.remove(node);
+            }
+        }
+        if nodes.is_empty() {
+            self.0.remove(&fault.app);
+        }
+    }
+
+    /// Whether a fault counts against its node. An application that fails on many nodes and runs on none is broken itself.
+    fn counts(&self, fault: &NodeFault) -> bool {
+        let nodes = self.0.get(&fault.app).map_or(0, OrdMap::len);
+        fault.ran_elsewhere
+            || (!fault.kind.may_be_by_pod() && nodes <= MAX_SPREAD)
+            || fault_injection::injected(Bug::FaultsOfPodsCount)
+    }
+}
+
 /// See the [module's text](super). Cloning it is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct NodeLedger {
+    spread: Spread,
     nodes: HashMap<Arc<str>, NodeRecord>,
     /// The names of the suspect ones.
     suspects: imbl::OrdSet<Arc<str>>,
@@ -117,6 +154,11 @@ impl NodeLedger {
     /// What is known against a node.
     pub fn of(&self, node: &str) -> Option<&NodeRecord> {
         self.nodes.get(node)
+    }
+
+    /// Whether a fault counts against its node.
+    pub fn counts(&self, fault: &NodeFault) -> bool {
+        self.spread.counts(fault)
     }
 
     /// The suspect nodes, by name.
@@ -171,7 +213,6 @@ impl NodeLedger {
         if self.nodes.get(&node).is_some_and(|record| record.knows(&executor.uid)) {
             return false;
         }
-        let counts = !found.kind.may_be_by_pod() || runs_elsewhere(snapshot, app, &node);
         let Found { kind, resource, message } = found;
         let fault = NodeFault {
             at,
@@ -182,20 +223,21 @@ impl NodeLedger {
             kind,
             resource,
             message,
-            counts,
+            ran_elsewhere: runs_elsewhere(snapshot, app, &node),
         };
+        self.spread.add(&fault, &node);
         let record = self.nodes.entry(node.clone()).or_default();
         if let Some(last) = record.last() {
             self.by_last.remove(&(last, node.clone()));
         }
-        record.add(fault);
+        if let Some(displaced) = record.add(fault) {
+            self.spread.remove(&displaced, &node);
+        }
         let last = record.last().unwrap_or(at);
         let was_suspect = record.suspicion.is_some();
-        if let Some(judged) = record.judge(settings, now.at) {
+        if let Some(judged) = record.judge(settings, settings.window, &self.spread, now.at) {
             let since = record.suspicion.as_ref().map_or(now.at, |known| known.since);
             record.suspicion = Some(Suspicion { since, ..judged });
-        } else if let Some(known) = record.suspicion.as_mut().filter(|_| counts) {
-            known.until = known.until.max(at.checked_add(settings.expires).unwrap_or(at));
         }
         let is_news = !was_suspect && record.suspicion.is_some();
         if is_news {
@@ -205,8 +247,7 @@ impl NodeLedger {
         while self.nodes.len() > MAX_NODES
             && let Some((_, oldest)) = self.by_last.remove_min()
         {
-            self.nodes.remove(&oldest);
-            self.suspects.remove(&oldest);
+            self.forget(&oldest);
         }
         is_news
     }
@@ -214,8 +255,16 @@ impl NodeLedger {
     /// Ends suspicions whose time is over, and forgets old faults. Returns the nodes that are no longer suspect.
     pub fn expire(&mut self, settings: &NodeSettings, now: Instant) -> Vec<Arc<str>> {
         let mut ended = Vec::new();
-        let is_over = |suspicion: &Suspicion| now >= suspicion.until || !settings.enabled;
-        let over = self.suspects().filter(|(_, suspicion)| is_over(suspicion)).map(|(name, _)| name.clone());
+        let ends = !fault_injection::injected(Bug::SuspicionNeverEnds);
+        // It may have become known since that an application is broken itself.
+        let is_justified = |name: &Arc<str>| {
+            let record = self.nodes.get(name);
+            record.is_some_and(|record| record.judge(settings, Duration::MAX, &self.spread, now).is_some())
+        };
+        let is_over = |name: &Arc<str>, suspicion: &Suspicion| {
+            ((now >= suspicion.until || !is_justified(name)) && ends) || !settings.enabled
+        };
+        let over = self.suspects().filter(|(name, suspicion)| is_over(name, suspicion)).map(|(name, _)| name.clone());
         for name in over.collect::<Vec<_>>() {
             if let Some(record) = self.nodes.get_mut(&name) {
                 record.suspicion = None;
@@ -224,18 +273,26 @@ impl NodeLedger {
             }
         }
         // A fault is shown until it could no longer matter.
-        let keep = settings.window.max(settings.expires);
+        let old_counts = fault_injection::injected(Bug::OldFaultsCount) || !ends;
+        let keep = if old_counts { Duration::MAX } else { settings.window.max(settings.expires) };
         while let Some((last, name)) = self.by_last.get_min().cloned()
             && (now.saturating_duration_since(last) > keep || !settings.enabled)
         {
             self.by_last.remove(&(last, name.clone()));
-            self.nodes.remove(&name);
-            if self.suspects.remove(&name).is_some() {
+            if self.forget(&name) {
                 ended.push(name);
             }
         }
         ended.sort_unstable();
         ended
+    }
+
+    /// Forgets a node. Returns whether it was suspect.
+    fn forget(&mut self, name: &Arc<str>) -> bool {
+        for fault in self.nodes.remove(name).iter().flat_map(|record| &record.faults) {
+            self.spread.remove(fault, name);
+        }
+        self.suspects.remove(name).is_some()
     }
 }
 

@@ -119,18 +119,18 @@ pub fn nodes(snapshot: &Snapshot, history: &History, name: Option<&str>, now: No
         .nodes
         .nodes()
         .filter(|(node, _)| is_wanted(node))
-        .map(|(node, record)| report(snapshot, node, record, placed.remove(node).unwrap_or_default(), now))
+        .map(|(node, record)| report((snapshot, history), node, record, placed.remove(node).unwrap_or_default(), now))
         .collect();
     let nothing = NodeRecord::default();
     for (node, placed) in placed {
         if is_wanted(&node) && (placed.excluded > 0 || name.is_some()) {
-            nodes.push(report(snapshot, &node, &nothing, placed, now));
+            nodes.push(report((snapshot, history), &node, &nothing, placed, now));
         }
     }
     if let Some(name) = name.filter(|_| nodes.is_empty())
         && snapshot.nodes.contains_key(name)
     {
-        nodes.push(report(snapshot, &name.into(), &nothing, Placed::default(), now));
+        nodes.push(report((snapshot, history), &name.into(), &nothing, Placed::default(), now));
     }
     nodes.sort_by_cached_key(|node| {
         let faults: usize = node.faults.values().sum();
@@ -165,7 +165,13 @@ fn placed(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Placed> {
     all
 }
 
-fn report(snapshot: &Snapshot, name: &Arc<str>, record: &NodeRecord, placed: Placed, now: Now) -> NodeReport {
+fn report(
+    (snapshot, history): (&Snapshot, &History),
+    name: &Arc<str>,
+    record: &NodeRecord,
+    placed: Placed,
+    now: Now,
+) -> NodeReport {
     let known = snapshot.nodes.get(name);
     let is_watched = !snapshot.nodes.is_empty();
     let faults = record.kinds().into_iter().map(|(kind, count)| (kind.as_str().to_owned(), count));
@@ -178,7 +184,13 @@ fn report(snapshot: &Snapshot, name: &Arc<str>, record: &NodeRecord, placed: Pla
         suspicion: record.suspicion.as_ref().map(|suspicion| suspected(suspicion, now)),
         avoided: snapshot.avoided_nodes.contains(name),
         faults: faults.collect(),
-        recent: record.faults.iter().rev().take(MAX_FAULTS).map(|known| fault(known)).collect(),
+        recent: record
+            .faults
+            .iter()
+            .rev()
+            .take(MAX_FAULTS)
+            .map(|known| fault(known, history.nodes.counts(known)))
+            .collect(),
         schedulers: placed.schedulers,
         pods: placed.pods,
         excluded: placed.excluded,
@@ -205,7 +217,7 @@ fn wall(at: Instant, now: Now) -> Timestamp {
     now.wall.saturating_sub(ago).and_then(|time| time.saturating_add(ahead)).unwrap_or(now.wall)
 }
 
-fn fault(fault: &NodeFault) -> FaultReport {
+fn fault(fault: &NodeFault, counts: bool) -> FaultReport {
     FaultReport {
         at: shown(fault.time),
         namespace: fault.app.namespace().to_owned(),
@@ -214,6 +226,6 @@ fn fault(fault: &NodeFault) -> FaultReport {
         kind: fault.kind.as_str().to_owned(),
         resource: fault.resource.as_deref().map(str::to_owned),
         message: fault.message.to_string(),
-        counts: fault.counts,
+        counts,
     }
 }

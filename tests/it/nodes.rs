@@ -105,14 +105,20 @@ fn node_is_suspect_after_executors_of_two_applications_failed_and_is_reported_wi
     // It is reported again after an hour of suspicion, and then only if executors failed again.
     cluster.run(3500);
     assert!(cluster.reports.is_empty());
-    cluster.fails("c", 1, 7, &out_of_cpu());
+    for app in ["c", "d", "e"] {
+        cluster.fails(app, 1, 7, &out_of_cpu());
+    }
     cluster.run(200);
     assert_eq!(cluster.reports.len(), 1);
-    // Suspicion ends an hour after the last failure.
-    cluster.run(3300);
+    // One application alone prolongs nothing.
+    cluster.run(1800);
+    cluster.fails("e", 2, 7, &out_of_cpu());
+    // Suspicion ends an hour after the failures of several applications.
+    cluster.run(1450);
     assert_eq!(cluster.suspects(), [node_name(7)]);
     cluster.run(200);
     assert_eq!((cluster.suspects(), cluster.avoided()), (vec![], vec![]));
+    cluster.run(3600);
     assert!(cluster.harness.controller.nodes().of("node-7").is_none(), "it is forgotten");
 }
 

@@ -14,6 +14,7 @@
 )]
 
 mod controller;
+mod nodes;
 mod replicas;
 #[path = "../support/mod.rs"]
 mod support;
