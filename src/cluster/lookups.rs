@@ -1,5 +1,7 @@
 //! Lookups: pods that confirm a difference or drive an application, drivers' ConfigMaps, and all pods of a namespace.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{Api, ListParams};
@@ -15,7 +17,11 @@ use crate::fault_injection::{self, Bug};
 use crate::snapshot::{Conf, DriverPod, MAX_QUOTAS, ObservedPod, Quota, Workload};
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
+use crate::spark::pod::Pod;
+use crate::text::truncated;
 
+/// The longest name of a scheduler that is kept.
+const MAX_SCHEDULER: usize = 253;
 /// Timeout of the lookup of one object.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -25,7 +31,6 @@ pub(super) struct AnyPod(pub(super) DriverPod);
 
 impl View for AnyPod {
     fn read(json: &str) -> Option<Self> {
-        use crate::spark::pod::Pod;
         let pod = Pod::read_whole(json.as_bytes()).ok()?;
         ObservedPod::read(json)?; // Requires a name, a namespace and a uid.
         Some(AnyPod(DriverPod::of(&pod, crate::gang::scheduling_keys())))
@@ -60,6 +65,22 @@ impl View for WorkloadView {
     }
 }
 
+/// A pod on a node: the scheduler that placed it; `None` if it has finished, or if it belongs to its node: the pods of DaemonSets
+/// and static pods are on every node, whichever scheduler places the others.
+#[derive(Clone, Debug)]
+struct PlacedPod(Option<Arc<str>>);
+
+impl View for PlacedPod {
+    fn read(json: &str) -> Option<Self> {
+        let pod = Pod::read_whole(json.as_bytes()).ok()?;
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let is_of_node = owners.into_iter().any(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node"));
+        let is_over = matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let scheduler = pod.spec.scheduler_name.as_deref().filter(|_| !is_of_node && !is_over);
+        Some(PlacedPod(scheduler.map(|name| truncated(name, MAX_SCHEDULER).into())))
+    }
+}
+
 impl View for Quota {
     fn read(json: &str) -> Option<Self> {
         Quota::read(json)
@@ -71,7 +92,7 @@ pub(super) fn priority(read: &Lookup) -> Priority {
     match read {
         Lookup::Labelled(_) | Lookup::All(_) => Priority::Confirmation,
         Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Address(..) | Lookup::Conf(..) => Priority::Group,
-        Lookup::Quotas(_) => Priority::Cleanup,
+        Lookup::Quotas(_) | Lookup::NodePods(_) => Priority::Cleanup,
     }
 }
 
@@ -110,6 +131,18 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
                 let found = api.list(&ListParams::default().match_any()).await?;
                 let quotas = found.items.into_iter().filter_map(|seen| seen.view).take(MAX_QUOTAS);
                 Ok(Some(LookupResult::Quotas(quotas.collect())))
+            }
+            Lookup::NodePods(node) => {
+                let api: Api<Viewed<PlacedPod>> = Api::all_with(client, &resource("", "v1", "Pod", "pods"));
+                // From the API server's cache, which has an index of this field.
+                let here = ListParams::default().fields(&format!("spec.nodeName={node}")).match_any();
+                let mut schedulers: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+                for PlacedPod(scheduler) in api.list(&here).await?.items.into_iter().filter_map(|seen| seen.view) {
+                    if let Some(scheduler) = scheduler {
+                        *schedulers.entry(scheduler).or_default() += 1;
+                    }
+                }
+                Ok(Some(LookupResult::NodePods(schedulers)))
             }
             Lookup::Conf(pod, _, conf_map) => {
                 let api: Api<Viewed<ConfView>> =

@@ -152,6 +152,7 @@ impl Controller {
         let lookups = self.confirmations.due_pods(self.store.snapshot(), now);
         effects.lookups.extend(lookups.into_iter().map(Lookup::Labelled));
         effects.lookups.extend(self.confirmations.due_namespaces(now).into_iter().map(Lookup::All));
+        effects.lookups.extend(self.nodes.due_reads(now).into_iter().map(Lookup::NodePods));
     }
 
     /// Processes the answer to a lookup.
@@ -163,6 +164,9 @@ impl Controller {
             let all = if let LookupResult::All(all) = &answer { Some(all) } else { None };
             self.confirmations.namespace_listed(namespace, all, now.at);
             return self.apply_proven(now);
+        }
+        if let Lookup::NodePods(node) = read {
+            return self.nodes.schedulers_read(node, answer);
         }
         if !self.lookups.is_required(read) {
             self.lookups.finished(read, Outcome::Absent, now.at);

@@ -1,10 +1,10 @@
 //! The controller's settings, the results of its lookups, and its effects: what the edge has to do.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::lookup::Lookup;
-use super::nodes::NodeReport;
 use super::rate_limit::ExecutorSetKey;
 use crate::lifecycle::exit::Exit;
 use crate::policy::RecoveryRule;
@@ -60,6 +60,8 @@ pub enum LookupResult {
     Conf(Conf),
     /// The ResourceQuotas of that namespace.
     Quotas(Vec<Quota>),
+    /// How many pods on that node each scheduler has placed.
+    NodePods(BTreeMap<Arc<str>, usize>),
     /// All pods of that namespace.
     All(Listed),
     /// The API server has no such object.
@@ -138,6 +140,17 @@ impl PollError {
         PollError::NotSpark,
         PollError::TooLarge,
     ];
+}
+
+/// A suspect node, to be reported by an Event on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeReport {
+    /// The Node.
+    pub node: Arc<str>,
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// Why it is suspect, and what to do, for people.
+    pub message: String,
 }
 
 /// What the edge has to do after a step.

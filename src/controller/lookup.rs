@@ -34,6 +34,8 @@ pub enum Lookup {
     Conf(PodKey, Arc<str>, Arc<str>),
     /// The ResourceQuotas of a namespace in which an application lacks executors.
     Quotas(Arc<str>),
+    /// The schedulers of the pods on a suspect node.
+    NodePods(Arc<str>),
     /// A labelled pod for which the watch and a list differ.
     Labelled(PodKey),
     /// All pods of a namespace, regardless of labels: a list lacks very many of its executors.

@@ -80,9 +80,8 @@ use resync::Resync;
 use tombstones::Tombstones;
 
 pub use confirm::PollResult;
-pub use effects::{DriverAnswer, Effects, LookupResult, PollError, Settings};
+pub use effects::{DriverAnswer, Effects, LookupResult, NodeReport, PollError, Settings};
 pub use lookup::{Lookup, missing, required};
-pub use nodes::NodeReport;
 pub use rate_limit::ExecutorSetKey;
 
 /// Minimum time between two batches of changed applications: a burst of pods is one plan.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::effects::{LookupResult, NodeReport};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
 use crate::nodes::{NodeLedger, Suspicion};
@@ -13,21 +14,16 @@ use crate::snapshot::Snapshot;
 use crate::spark::ids::AppKey;
 use crate::time::Now;
 
+/// How often the schedulers of a suspect node's pods are read,
+const READ_INTERVAL: Duration = Duration::from_secs(600);
+/// how many nodes at the same time,
+const MAX_READS: usize = 4;
+/// and how long a report waits for that.
+const READ_LIMIT: Duration = Duration::from_secs(30);
 /// A node that stays suspect is reported again after this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3600);
 /// At most this many suspect nodes are reported at once: more are a fault of the cluster, which the metric shows.
 const MAX_REPORTS: usize = 50;
-
-/// A suspect node, to be reported by an Event on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeReport {
-    /// The Node.
-    pub node: Arc<str>,
-    /// Its uid.
-    pub uid: Arc<str>,
-    /// Why it is suspect, and what to do, for people.
-    pub message: String,
-}
 
 /// The ledger, and what was made known of it.
 #[derive(Debug, Default)]
@@ -39,6 +35,8 @@ pub(super) struct Nodes {
     is_changed: bool,
     settings: Option<NodeSettings>,
     reported: BTreeMap<Arc<str>, Instant>,
+    /// When the pods of a suspect node were last asked for, and whether that is answered.
+    reads: BTreeMap<Arc<str>, (Instant, bool)>,
 }
 
 impl Nodes {
@@ -64,6 +62,7 @@ impl Nodes {
         let ended = self.ledger.expire(settings, now);
         for node in &ended {
             self.reported.remove(node);
+            self.reads.remove(node);
         }
         // The number of nodes, and with it the cap, may have changed.
         self.is_changed |= !ended.is_empty() || self.ledger.suspects().next().is_some();
@@ -84,20 +83,53 @@ impl Nodes {
         (!avoided.iter().eq(snapshot.avoided_nodes.iter())).then_some(avoided)
     }
 
+    /// Suspect nodes of which it is unknown, or known only from long ago, which schedulers placed their pods.
+    pub(super) fn due_reads(&mut self, now: Instant) -> Vec<Arc<str>> {
+        let mut in_flight = self.reads.values().filter(|(_, is_answered)| !is_answered).count();
+        let mut due = Vec::new();
+        for (name, _) in self.ledger.suspects().take(MAX_REPORTS) {
+            let is_due = self
+                .reads
+                .get(name)
+                .is_none_or(|(at, is_answered)| *is_answered && now.saturating_duration_since(*at) >= READ_INTERVAL);
+            if is_due && in_flight < MAX_READS {
+                in_flight += 1;
+                due.push(name.clone());
+            }
+        }
+        self.reads.extend(due.iter().map(|name| (name.clone(), (now, false))));
+        due
+    }
+
+    /// Processes the answer to such a read.
+    pub(super) fn schedulers_read(&mut self, node: &Arc<str>, answer: LookupResult) {
+        if let Some((_, is_answered)) = self.reads.get_mut(node) {
+            *is_answered = true;
+        }
+        if let LookupResult::NodePods(schedulers) = answer {
+            self.ledger.schedulers_read(node, schedulers);
+        }
+    }
+
     /// The suspect nodes that are to be reported now.
     pub(super) fn reports(&mut self, snapshot: &Snapshot, settings: &NodeSettings, now: Instant) -> Vec<NodeReport> {
-        let Nodes { ledger, reported, .. } = self;
+        let Nodes { ledger, reported, reads, .. } = self;
         let mut due: Vec<(&Arc<str>, &Suspicion)> = ledger.suspects().collect();
-        due.retain(|(name, _)| {
+        due.retain(|(name, suspicion)| {
+            // The message names the schedulers, if they become known soon.
+            let is_read = reads.get(&**name).is_some_and(|(_, is_answered)| *is_answered);
             let at = reported.get(&**name);
-            at.is_none_or(|at| now.saturating_duration_since(*at) >= REPORT_INTERVAL)
+            (is_read || now.saturating_duration_since(suspicion.since) >= READ_LIMIT)
+                && at.is_none_or(|at| now.saturating_duration_since(*at) >= REPORT_INTERVAL)
         });
         due.sort_by_key(|(name, suspicion)| (std::cmp::Reverse(suspicion.executors), (*name).clone()));
         let mut reports = Vec::new();
         for (name, suspicion) in due.into_iter().take(MAX_REPORTS) {
             let Some(node) = snapshot.nodes.get(name) else { continue };
             reported.insert(name.clone(), now);
-            let message = message(suspicion, &node.kubelet, settings, snapshot.avoided_nodes.contains(name));
+            let schedulers = ledger.of(name).and_then(|record| record.schedulers.as_ref());
+            let is_avoided = snapshot.avoided_nodes.contains(name);
+            let message = message(suspicion, &node.kubelet, schedulers, settings, is_avoided);
             reports.push(NodeReport { node: name.clone(), uid: node.uid.clone(), message });
         }
         reports
@@ -126,13 +158,23 @@ fn avoided(ledger: &NodeLedger, snapshot: &Snapshot, settings: &NodeSettings) ->
 }
 
 /// What an Event on the Node states.
-fn message(suspicion: &Suspicion, kubelet: &str, settings: &NodeSettings, is_avoided: bool) -> String {
+fn message(
+    suspicion: &Suspicion,
+    kubelet: &str,
+    schedulers: Option<&BTreeMap<Arc<str>, usize>>,
+    settings: &NodeSettings,
+    is_avoided: bool,
+) -> String {
     let Suspicion { executors, apps, kind, .. } = suspicion;
     let minutes = settings.window.as_secs() / 60;
     let kubelet = if kubelet.is_empty() { String::new() } else { format!(" (kubelet {kubelet})") };
+    let schedulers = schedulers.filter(|schedulers| schedulers.len() > 1).map_or_else(String::new, |schedulers| {
+        let all: Vec<String> = schedulers.iter().map(|(name, count)| format!("{name} ({count})")).collect();
+        format!("; more than one scheduler places pods here: {}", all.join(", "))
+    });
     let avoided = if is_avoided { "; new executors avoid the node" } else { "" };
     format!(
-        "{executors} Spark executors of {apps} applications failed here within {minutes} minutes, most by {kind}{kubelet}: {}{avoided}",
+        "{executors} Spark executors of {apps} applications failed here within {minutes} minutes, most by {kind}{kubelet}: {}{schedulers}{avoided}",
         kind.cure()
     )
 }

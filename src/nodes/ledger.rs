@@ -34,6 +34,8 @@ pub struct NodeRecord {
     pub faults: Vector<Arc<NodeFault>>,
     /// The suspicion, if it is suspect.
     pub suspicion: Option<Suspicion>,
+    /// How many pods on it each scheduler has placed, if that was read.
+    pub schedulers: Option<BTreeMap<Arc<str>, usize>>,
 }
 
 /// Why a node is suspect, and how long.
@@ -250,6 +252,13 @@ impl NodeLedger {
             self.forget(&oldest);
         }
         is_news
+    }
+
+    /// The schedulers that placed the pods of a node were read.
+    pub fn schedulers_read(&mut self, node: &str, schedulers: BTreeMap<Arc<str>, usize>) {
+        if let Some(record) = self.nodes.get_mut(node) {
+            record.schedulers = Some(schedulers);
+        }
     }
 
     /// Ends suspicions whose time is over, and forgets old faults. Returns the nodes that are no longer suspect.

@@ -52,7 +52,8 @@ pub struct NodeReport {
     pub faults: BTreeMap<String, usize>,
     /// The last ones, at most 10, the newest first.
     pub recent: Vec<FaultReport>,
-    /// How many Spark pods on it each scheduler has placed. More than one scheduler is a usual cause of refusals.
+    /// How many pods on it each scheduler has placed, without pods of DaemonSets and static pods; of a node that is not suspect, how many
+    /// Spark pods. More than one scheduler is a usual cause of refusals.
     pub schedulers: BTreeMap<String, usize>,
     /// How many Spark pods are on it.
     pub pods: usize,
@@ -191,7 +192,10 @@ fn report(
             .take(MAX_FAULTS)
             .map(|known| fault(known, history.nodes.counts(known)))
             .collect(),
-        schedulers: placed.schedulers,
+        schedulers: match &record.schedulers {
+            Some(all) => all.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
+            None => placed.schedulers,
+        },
         pods: placed.pods,
         excluded: placed.excluded,
     }

@@ -49,6 +49,7 @@ fn nodes(app_debug: &str, args: &[&str]) -> (bool, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn node_that_refuses_executors_of_two_applications_is_reported_and_avoided() {
     let cluster = Cluster::start().await;
+    let placed = |name: &str, scheduler: &str| pod(name).spec("schedulerName", scheduler);
     let (bad, good) = (format!("{}-bad", cluster.namespace), format!("{}-good", cluster.namespace));
     let uid = create_node(&cluster, &bad).await;
     create_node(&cluster, &good).await;
@@ -57,6 +58,12 @@ async fn node_that_refuses_executors_of_two_applications_is_reported_and_avoided
     let debug = format!("http://{}", app.debug().unwrap());
     let before = cluster.dry_run(&cluster.client, &executor(1)).await.unwrap();
     assert_eq!(before.pointer(TERMS), None);
+    for (name, scheduler) in [("service", "default-scheduler"), ("batch", "yunikorn")] {
+        cluster.pod_by(&cluster.client, &placed(name, scheduler).spec("nodeName", bad.as_str())).await;
+    }
+    // It is on every node, whichever scheduler places the others.
+    let agent = placed("agent", "other").owned_by("DaemonSet", "agents", "d1").spec("nodeName", bad.as_str());
+    cluster.pod_by(&cluster.client, &agent).await;
     let status = json!({"status": {"phase": "Failed", "reason": "OutOfcpu",
         "message": "Pod was rejected: Node didn't have enough resource: cpu, requested: 1, used: 4, capacity: 4"}});
     for (number, app) in ["spark-a", "spark-a", "spark-b"].iter().enumerate() {
@@ -73,7 +80,12 @@ async fn node_that_refuses_executors_of_two_applications_is_reported_and_avoided
             let regarding = &event.data["regarding"];
             let is_ours =
                 event.data["reason"] == "NodeSuspect" && regarding["kind"] == "Node" && regarding["uid"] == uid;
-            is_ours && event.data["note"].as_str().unwrap().contains("(kubelet v1.31.4): usually two schedulers")
+            is_ours
+                && event.data["note"].as_str().unwrap().contains("(kubelet v1.31.4): usually two schedulers")
+                && event.data["note"]
+                    .as_str()
+                    .unwrap()
+                    .contains("places pods here: default-scheduler (1), yunikorn (1)")
         })
     })
     .await;

@@ -3,17 +3,21 @@
 use crate::support::controller_harness::*;
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::controller::NodeReport;
+use spark_usher::controller::{Lookup, LookupResult, NodeReport};
 use spark_usher::leader::LeaderState;
 use spark_usher::nodes::FaultKind;
 use spark_usher::policy::{Finished, NodeSettings};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::{Change, Node, PodChange, RelatedChange, Replaced};
+use spark_usher::views;
 
 struct Cluster {
     harness: ControllerHarness,
     version: u32,
     reports: Vec<NodeReport>,
+    /// How often the pods of a node were read, and whether that succeeds.
+    reads: usize,
+    answers: bool,
 }
 
 fn node_name(number: usize) -> String {
@@ -28,7 +32,7 @@ impl Cluster {
         let all = (1..=nodes).map(|number| (node_name(number).into(), node(format!("uid-{number}")))).collect();
         harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(all))));
         harness.step_after(1);
-        Cluster { harness, version: 100, reports: Vec::new() }
+        Cluster { harness, version: 100, reports: Vec::new(), reads: 0, answers: true }
     }
 
     /// An executor of this application on this node, with this status.
@@ -55,7 +59,16 @@ impl Cluster {
 
     fn run(&mut self, seconds: u64) {
         for _ in 0..seconds {
-            self.reports.extend(self.harness.step_after(1).node_reports);
+            let effects = self.harness.step_after(1);
+            self.reports.extend(effects.node_reports);
+            for read in effects.lookups.iter().filter(|read| matches!(read, Lookup::NodePods(_))) {
+                self.reads += 1;
+                let schedulers = [("default-scheduler", 12), ("yunikorn", 9)].map(|(name, count)| (name.into(), count));
+                let answer =
+                    if self.answers { LookupResult::NodePods(schedulers.into()) } else { LookupResult::Failed };
+                let now = self.harness.now();
+                self.harness.controller.lookup_answered(read, answer, now);
+            }
         }
     }
 
@@ -99,7 +112,17 @@ fn node_is_suspect_after_executors_of_two_applications_failed_and_is_reported_wi
     assert_eq!((&*node, &*uid), ("node-7", "uid-7"));
     let expected = "3 Spark executors of 2 applications failed here within 30 minutes, most by out-of-resource (kubelet v1.31.4): \
         usually two schedulers";
-    assert!(message.starts_with(expected) && message.ends_with("; new executors avoid the node"), "{message}");
+    let ending = "; more than one scheduler places pods here: default-scheduler (12), yunikorn (9); new executors avoid the node";
+    assert!(message.starts_with(expected) && message.ends_with(ending), "{message}");
+    let now = cluster.harness.now();
+    let report = views::nodes(cluster.harness.controller.snapshot(), &cluster.harness.history(), None, now);
+    assert_eq!((report.total, report.suspect, report.avoided, report.nodes.len()), (50, 1, 1, 1));
+    let node = &report.nodes[0];
+    assert_eq!(
+        (node.kubelet.as_deref(), node.schedulers["yunikorn"], node.faults["out-of-resource"]),
+        (Some("v1.31.4"), 9, 3)
+    );
+    assert!(node.recent.iter().all(|fault| fault.counts) && node.suspicion.as_ref().unwrap().applications == 2);
     let record = cluster.harness.controller.nodes().of("node-7").unwrap().clone();
     assert!(record.faults.iter().all(|fault| fault.resource.as_deref() == Some("cpu")));
     // It is reported again after an hour of suspicion, and then only if executors failed again.
@@ -255,6 +278,20 @@ fn share_of_the_cluster_bounds_how_many_nodes_are_avoided() {
     assert!(cluster.suspects().is_empty());
     cluster.fails("d", 1, 5, &out_of_cpu());
     assert!(cluster.kinds(5).is_empty());
+}
+
+#[test]
+fn report_does_not_wait_long_for_the_schedulers() {
+    let mut cluster = Cluster::new(50, avoiding());
+    cluster.answers = false;
+    for app in ["a", "b", "c"] {
+        cluster.fails(app, 1, 7, &out_of_cpu());
+    }
+    cluster.run(5);
+    assert_eq!((cluster.reports.len(), cluster.reads), (1, 1), "the read failed");
+    assert!(!cluster.reports[0].message.contains("scheduler places"), "{}", cluster.reports[0].message);
+    cluster.run(1300);
+    assert_eq!(cluster.reads, 3, "it is read again every ten minutes");
 }
 
 #[test]

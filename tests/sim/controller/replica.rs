@@ -507,6 +507,7 @@ impl Sim {
             }
             Lookup::Address(..) | Lookup::Workload(_) => LookupResult::Absent,
             Lookup::Quotas(_) => LookupResult::Quotas(Vec::new()),
+            Lookup::NodePods(_) => LookupResult::NodePods(Default::default()),
             Lookup::All(_) => {
                 let mut all = Listed::default();
                 self.truth.pods.values().for_each(|pod| all.insert(NAMESPACE, &pod.name, &pod.uid));
