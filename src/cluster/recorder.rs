@@ -71,12 +71,12 @@ impl EventRecorder {
         self.write(&subject, *reason, message, event).await;
     }
 
-    /// Records that a Node is suspect, once for each time that it is reported.
+    /// Records that a Node is suspect, at most once an hour, whichever replica leads.
     pub(super) async fn record_node(&self, _: &Leadership, report: &NodeReport) {
         let NodeReport { node, uid, message } = report;
         let reason = Reason::NodeSuspect;
-        let now = now_in_micros();
-        let name = hashed(node, &format!("{uid}\0{reason}\0{}", now.0));
+        let hour = now_in_micros().0.as_second() / 3600;
+        let name = hashed(node, &format!("{uid}\0{reason}\0{hour}"));
         // As the kubelet and the node controller do, in the namespace that cluster-scoped objects have for Events.
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),

@@ -415,7 +415,7 @@ impl Controller {
                 self.tombstones.prune(now.at);
             }
             self.store.prune_unused();
-            self.nodes.expire(&policies.nodes, now.at);
+            self.nodes.expire(self.store.snapshot(), &policies.nodes, now.at);
             self.deletion_budget.prune(&policies.recovery, now.at);
             for (namespace, rule, amount) in self.given_back.count(now.at) {
                 let namespace = self.costs.add_given_back(&namespace, rule, amount);

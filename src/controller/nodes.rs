@@ -12,6 +12,7 @@ use crate::nodes::{NodeLedger, Suspicion};
 use crate::policy::NodeSettings;
 use crate::snapshot::Snapshot;
 use crate::spark::ids::AppKey;
+use crate::text::shown;
 use crate::time::Now;
 
 /// How often the schedulers of a suspect node's pods are read,
@@ -20,6 +21,8 @@ const READ_INTERVAL: Duration = Duration::from_secs(600);
 const MAX_READS: usize = 4;
 /// and how long a report waits for that.
 const READ_LIMIT: Duration = Duration::from_secs(30);
+/// At most this many schedulers are named.
+const MAX_NAMED: usize = 3;
 /// A node that stays suspect is reported again after this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3600);
 /// At most this many suspect nodes are reported at once: more are a fault of the cluster, which the metric shows.
@@ -58,8 +61,8 @@ impl Nodes {
     }
 
     /// Ends suspicions whose time is over.
-    pub(super) fn expire(&mut self, settings: &NodeSettings, now: Instant) {
-        let ended = self.ledger.expire(settings, now);
+    pub(super) fn expire(&mut self, snapshot: &Snapshot, settings: &NodeSettings, now: Instant) {
+        let ended = self.ledger.expire(snapshot, settings, now);
         for node in &ended {
             self.reported.remove(node);
             self.reads.remove(node);
@@ -169,8 +172,13 @@ fn message(
     let minutes = settings.window.as_secs() / 60;
     let kubelet = if kubelet.is_empty() { String::new() } else { format!(" (kubelet {kubelet})") };
     let schedulers = schedulers.filter(|schedulers| schedulers.len() > 1).map_or_else(String::new, |schedulers| {
-        let all: Vec<String> = schedulers.iter().map(|(name, count)| format!("{name} ({count})")).collect();
-        format!("; more than one scheduler places pods here: {}", all.join(", "))
+        let mut all: Vec<(&Arc<str>, &usize)> = schedulers.iter().collect();
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        // Tenants write the names.
+        let named = all.iter().take(MAX_NAMED).map(|(name, count)| format!("{} ({count})", shown(name)));
+        let more = if all.len() > MAX_NAMED { format!(" and {} more", all.len() - MAX_NAMED) } else { String::new() };
+        let named = named.collect::<Vec<_>>().join(", ");
+        format!("; more than one scheduler places pods here: {named}{more}")
     });
     let avoided = if is_avoided { "; new executors avoid the node" } else { "" };
     format!(

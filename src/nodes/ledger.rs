@@ -237,7 +237,9 @@ impl NodeLedger {
         }
         let last = record.last().unwrap_or(at);
         let was_suspect = record.suspicion.is_some();
-        if let Some(judged) = record.judge(settings, settings.window, &self.spread, now.at) {
+        // The executors of a node that was deleted are lost; no executor can avoid it, and nothing is wrong with it any more.
+        let judged = Some(&*record).filter(|_| exists(snapshot, &node));
+        if let Some(judged) = judged.and_then(|record| record.judge(settings, settings.window, &self.spread, now.at)) {
             let since = record.suspicion.as_ref().map_or(now.at, |known| known.since);
             record.suspicion = Some(Suspicion { since, ..judged });
         }
@@ -261,8 +263,8 @@ impl NodeLedger {
         }
     }
 
-    /// Ends suspicions whose time is over, and forgets old faults. Returns the nodes that are no longer suspect.
-    pub fn expire(&mut self, settings: &NodeSettings, now: Instant) -> Vec<Arc<str>> {
+    /// Ends suspicions whose time is over, or whose Node no longer exists, and forgets old faults. Returns the nodes that are no longer suspect.
+    pub fn expire(&mut self, snapshot: &Snapshot, settings: &NodeSettings, now: Instant) -> Vec<Arc<str>> {
         let mut ended = Vec::new();
         let ends = !fault_injection::injected(Bug::SuspicionNeverEnds);
         // It may have become known since that an application is broken itself.
@@ -271,7 +273,8 @@ impl NodeLedger {
             record.is_some_and(|record| record.judge(settings, Duration::MAX, &self.spread, now).is_some())
         };
         let is_over = |name: &Arc<str>, suspicion: &Suspicion| {
-            ((now >= suspicion.until || !is_justified(name)) && ends) || !settings.enabled
+            let is_past = now >= suspicion.until || !exists(snapshot, name) || !is_justified(name);
+            (is_past && ends) || !settings.enabled
         };
         let over = self.suspects().filter(|(name, suspicion)| is_over(name, suspicion)).map(|(name, _)| name.clone());
         for name in over.collect::<Vec<_>>() {
@@ -303,6 +306,11 @@ impl NodeLedger {
         }
         self.suspects.remove(name).is_some()
     }
+}
+
+/// Whether a Node exists, as far as Nodes are known.
+fn exists(snapshot: &Snapshot, node: &str) -> bool {
+    snapshot.nodes.is_empty() || snapshot.nodes.contains_key(node)
 }
 
 /// Whether an application has an executor that runs on another node: then what fails on this one is not the application's own doing.

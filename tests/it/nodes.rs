@@ -18,6 +18,7 @@ struct Cluster {
     /// How often the pods of a node were read, and whether that succeeds.
     reads: usize,
     answers: bool,
+    schedulers: Vec<(String, usize)>,
 }
 
 fn node_name(number: usize) -> String {
@@ -32,7 +33,9 @@ impl Cluster {
         let all = (1..=nodes).map(|number| (node_name(number).into(), node(format!("uid-{number}")))).collect();
         harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(all))));
         harness.step_after(1);
-        Cluster { harness, version: 100, reports: Vec::new(), reads: 0, answers: true }
+        let schedulers =
+            [("default-scheduler", 12), ("yunikorn", 9)].map(|(name, count)| (name.to_owned(), count)).into();
+        Cluster { harness, version: 100, reports: Vec::new(), reads: 0, answers: true, schedulers }
     }
 
     /// An executor of this application on this node, with this status.
@@ -63,9 +66,8 @@ impl Cluster {
             self.reports.extend(effects.node_reports);
             for read in effects.lookups.iter().filter(|read| matches!(read, Lookup::NodePods(_))) {
                 self.reads += 1;
-                let schedulers = [("default-scheduler", 12), ("yunikorn", 9)].map(|(name, count)| (name.into(), count));
-                let answer =
-                    if self.answers { LookupResult::NodePods(schedulers.into()) } else { LookupResult::Failed };
+                let schedulers = self.schedulers.iter().map(|(name, count)| (name.as_str().into(), *count)).collect();
+                let answer = if self.answers { LookupResult::NodePods(schedulers) } else { LookupResult::Failed };
                 let now = self.harness.now();
                 self.harness.controller.lookup_answered(read, answer, now);
             }
@@ -264,20 +266,44 @@ fn share_of_the_cluster_bounds_how_many_nodes_are_avoided() {
     assert_eq!(cluster.suspects().len(), 3);
     // The first ones stay, so that the choice changes rarely.
     assert_eq!(cluster.avoided(), [node_name(10), node_name(30)]);
-    // A node that is deleted frees its place.
+    // A node that is deleted is no longer suspect, and frees its place.
     cluster.harness.apply(Change::Related(RelatedChange::NodeGone(node_name(30).into())));
     cluster.run(20);
-    assert_eq!(cluster.avoided(), [node_name(10)], "39 nodes: 5 % is one");
+    assert_eq!((cluster.suspects().len(), cluster.avoided()), (2, vec![node_name(10)]), "39 nodes: 5 % is one");
     // Turned off, nothing is avoided.
     cluster.harness.policies = cluster.harness.policies.clone().with_nodes(NodeSettings::default());
     cluster.run(1);
-    assert!(cluster.avoided().is_empty() && cluster.suspects().len() == 3);
+    assert!(cluster.avoided().is_empty() && cluster.suspects().len() == 2);
     let off = NodeSettings { enabled: false, ..NodeSettings::default() };
     cluster.harness.policies = cluster.harness.policies.clone().with_nodes(off);
     cluster.run(20);
     assert!(cluster.suspects().is_empty());
     cluster.fails("d", 1, 5, &out_of_cpu());
     assert!(cluster.kinds(5).is_empty());
+}
+
+#[test]
+fn executors_that_a_deleted_node_lost_make_nothing_suspect() {
+    // An autoscaler, or a tenant who binds pods to a node that never existed.
+    let mut cluster = Cluster::new(50, avoiding());
+    let lost = json!({"phase": "Failed", "reason": "NodeLost", "message": "Node node-77 which was running the pod is unresponsive"});
+    for app in ["a", "b", "c", "d"] {
+        cluster.fails(app, 1, 77, &lost);
+    }
+    cluster.run(60);
+    assert_eq!((cluster.kinds(77), cluster.suspects().len(), cluster.reports.len()), (vec![FaultKind::Lost; 4], 0, 0));
+}
+
+#[test]
+fn report_names_few_schedulers_without_control_characters() {
+    let mut cluster = Cluster::new(50, avoiding());
+    cluster.schedulers = (0..50).map(|number| (format!("\u{1b}[31mscheduler-{number}"), number)).collect();
+    for app in ["a", "b", "c"] {
+        cluster.fails(app, 1, 7, &out_of_cpu());
+    }
+    let message = &cluster.reports[0].message;
+    let expected = "places pods here: \u{fffd}[31mscheduler-49 (49), \u{fffd}[31mscheduler-48 (48), \u{fffd}[31mscheduler-47 (47) and 47 more;";
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]
