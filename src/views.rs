@@ -28,11 +28,13 @@ use crate::spark::state::ExecutorPodState;
 mod costs;
 mod nodes;
 mod recovery_reports;
+mod timeline;
 
 pub use costs::{CostReport, CostRow, costs};
 pub use nodes::{FaultReport, NodeReport, NodesReport, SuspicionReport, nodes};
 pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport};
 use recovery_reports::{deletion, finding, shown};
+pub use timeline::{Life, Timeline};
 
 /// What happened, beside the snapshot.
 #[derive(Clone, Debug, Default)]
@@ -196,6 +198,9 @@ pub struct WhyReport {
     pub executors: Vec<Of<ExecutorReport>>,
     /// Exits of executors of that name, the newest first.
     pub exits: Vec<Of<ExitReport>>,
+    /// The lives of the executors of those applications.
+    #[serde(default)]
+    pub timelines: Vec<Timeline>,
 }
 
 /// An item of an application.
@@ -234,17 +239,30 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
     let mut ended: Vec<&Exit> =
         history.exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
     ended.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
+    let is_app = |key: &AppKey, app: &Application, ends: &[&Exit]| {
+        wanted(key) && (key.selector() == name || driver_names(snapshot, key, app, ends).any(|driver| driver == name))
+    };
     WhyReport {
         executors: executors.collect(),
         exits: ended
             .into_iter()
             .map(|exit| Of { app: exit.app.to_string(), what: exit_report(history, exit) })
             .collect(),
-        apps: reports(snapshot, history, now, |key, app, ends| {
-            wanted(key)
-                && (key.selector() == name || driver_names(snapshot, key, app, ends).any(|driver| driver == name))
-        }),
+        apps: reports(snapshot, history, now, is_app),
+        timelines: timelines(snapshot, history, is_app),
     }
+}
+
+/// The lives of the executors of the selected applications.
+fn timelines(
+    snapshot: &Snapshot,
+    history: &History,
+    wanted: impl Fn(&AppKey, &Application, &[&Exit]) -> bool,
+) -> Vec<Timeline> {
+    let lives = |key: &AppKey, app: &Application, exits: &[&Exit]| {
+        timeline::timeline(key.namespace(), key.selector(), app, exits)
+    };
+    selected(snapshot, history, wanted, lives)
 }
 
 /// Reports of the selected applications, including those of which only exits are left.
@@ -254,6 +272,16 @@ fn reports(
     now: Timestamp,
     wanted: impl Fn(&AppKey, &Application, &[&Exit]) -> bool,
 ) -> Vec<AppReport> {
+    selected(snapshot, history, wanted, |key, app, exits| report(snapshot, history, key, app, exits, now))
+}
+
+/// Something of each of the selected applications, by namespace and name.
+fn selected<T>(
+    snapshot: &Snapshot,
+    history: &History,
+    wanted: impl Fn(&AppKey, &Application, &[&Exit]) -> bool,
+    of: impl Fn(&AppKey, &Application, &[&Exit]) -> T,
+) -> Vec<T> {
     let mut ends: BTreeMap<&AppKey, Vec<&Exit>> = BTreeMap::new();
     for exit in &history.exits {
         ends.entry(&exit.app).or_default().push(exit);
@@ -264,7 +292,7 @@ fn reports(
     let all = present.chain(left).map(|(key, app)| (key, app, ends.get(key).map_or(&[][..], Vec::as_slice)));
     let mut all: Vec<_> = all.filter(|(key, app, ends)| wanted(key, app, ends)).collect();
     all.sort_by_key(|(key, ..)| *key);
-    all.into_iter().map(|(key, app, ends)| report(snapshot, history, key, app, ends, now)).collect()
+    all.into_iter().map(|(key, app, ends)| of(key, app, ends)).collect()
 }
 
 fn report(

@@ -16,6 +16,7 @@ mod query;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod serve;
+mod timeline;
 mod why;
 
 use output::{FAILED, OK};

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use anstream::{AutoStream, ColorChoice};
 use jiff::Timestamp;
 
 use super::output::{FAILED, OK, Output, block_on, failed, plain};
 use super::query::{Found, Source};
+use super::timeline;
 use crate::runtime::clock;
 use crate::views::{self, AppReport, DriverReport, DriverViewReport, ExecutorReport, ExitReport, Of, WhyReport};
 
@@ -50,6 +52,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         let mut text = Vec::new();
         print_report(&found, clock::now(), &mut text)?;
         out.write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())?;
+        // Not in a pipe, and not with NO_COLOR.
+        let colour = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
+        for timeline in &found.timelines {
+            timeline::draw(timeline, clock::now(), colour, out)?;
+        }
     }
     Ok(if found.is_empty() { FAILED } else { OK })
 }

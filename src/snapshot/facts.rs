@@ -62,6 +62,8 @@ pub struct Executor {
     pub is_proven: bool,
     /// When the pod was created, in seconds since 1970.
     pub created: Option<NonZeroI64>,
+    /// When its container started, as the kubelet states, in seconds since 1970.
+    pub started: Option<NonZeroI64>,
     /// The node to which it is bound.
     pub node: Option<Arc<str>>,
     /// When it was first observed, by our own clock; kept while its uid is the same. Not read from the pod.
@@ -407,6 +409,14 @@ fn is_over(pod: &Pod<'_>) -> bool {
     matches!(phase, "Succeeded" | "Failed") || (pod.spec.restart_policy.as_deref() == Some("Never") && ended())
 }
 
+/// When the executor's container started.
+fn started<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
+    let name = pod.executor_container();
+    let own = pod.status.container_statuses.iter().find(|status| status.name == name)?.state.as_ref()?;
+    let running = own.running.as_ref().and_then(|running| running.started_at.as_deref());
+    running.or_else(|| own.terminated.as_ref()?.started_at.as_deref())
+}
+
 fn seconds(time: &str) -> Option<i64> {
     time.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
 }
@@ -450,6 +460,7 @@ impl Executor {
             signed_name: kept_signed_name(pod),
             is_proven: false,
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
+            started: started(pod).and_then(seconds).and_then(NonZeroI64::new),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             first_seen: None,
             stage_seen: None,

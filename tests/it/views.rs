@@ -179,3 +179,39 @@ fn executor_with_unknown_phase_is_troubled() {
     assert_eq!(app.executors["unknown"], 1);
     assert!(app.troubled[0].why.as_ref().unwrap().contains("its node does not respond"));
 }
+
+#[test]
+fn lives_of_executors_are_in_the_order_of_their_creation_and_each_is_shown_once() {
+    let mut harness = ReportHarness::new();
+    let lived = |id: u32, created: &str, status: serde_json::Value| {
+        let mut pod = executor(id).stored(&format!("e{id}"));
+        pod.0["metadata"]["creationTimestamp"] = created.into();
+        pod.0["status"] = status;
+        pod
+    };
+    let started = json!({"startedAt": "2026-11-21T11:00:30Z"});
+    let running = json!({"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": started}}]});
+    let failed = json!({"phase": "Failed", "containerStatuses": [{"name": "main", "state": {"terminated": {
+        "exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-11-21T11:00:30Z", "finishedAt": "2026-11-21T11:40:00Z"}}}]});
+    harness.observe(&lived(2, "2026-11-21T11:30:00Z", json!({"phase": "Pending"})));
+    harness.observe(&lived(1, "2026-11-21T11:00:00Z", running.clone()));
+    harness.observe(&lived(1, "2026-11-21T11:00:00Z", failed));
+    harness.observe(&lived(3, "2026-11-21T11:31:00Z", running));
+    harness.delete(&lived(3, "2026-11-21T11:31:00Z", json!({"phase": "Running"})).deleting());
+    let timeline = harness.why(APP).timelines.remove(0);
+    let shown: Vec<_> = timeline
+        .executors
+        .iter()
+        .map(|life| {
+            (life.id, life.started.as_deref(), life.ended.as_deref(), life.state.as_str(), life.cause.as_deref())
+        })
+        .collect();
+    assert_eq!(
+        shown[0],
+        (Some(1), Some("2026-11-21T11:00:30Z"), Some("2026-11-21T11:40:00Z"), "failed", Some("oom-killed"))
+    );
+    assert_eq!(shown[1], (Some(2), None, None, "unscheduled", None));
+    assert_eq!((shown.len(), shown[2].0, shown[2].4, timeline.omitted), (3, Some(3), Some("deleted"), 0));
+    assert!(timeline.executors[0].abnormal && !timeline.executors[2].abnormal);
+    assert!(harness.why("nb-exec-1").timelines.is_empty(), "only of applications");
+}

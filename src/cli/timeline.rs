@@ -1,0 +1,187 @@
+//! The lives of an application's executors as bars of text.
+
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+
+use super::output::plain;
+use crate::views::{Life, Timeline};
+
+/// At most this many executors are drawn: those that exited abnormally and those that do not run, then the latest.
+const MAX_BARS: usize = 24;
+/// The width of the bars if the terminal's is not known.
+const WIDTH: usize = 60;
+
+/// What is drawn of a life at one place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cell {
+    Nothing,
+    Pending,
+    Running,
+}
+
+/// Draws the lives, each in a line: requested or starting `·`, running `█`, then how it ended: `x` abnormally, `|` otherwise, `>` if it
+/// has not. In colour, the same is told apart by colour too.
+pub(super) fn draw(timeline: &Timeline, now: Timestamp, colour: bool, out: &mut dyn Write) -> io::Result<()> {
+    let lives: Vec<(&Life, Span)> =
+        timeline.executors.iter().filter_map(|life| Some((life, Span::of(life, now)?))).collect();
+    let Some(begin) = lives.iter().map(|(_, span)| span.created).min() else { return Ok(()) };
+    let end = lives.iter().map(|(_, span)| span.end).max().unwrap_or(begin).max(begin + 1);
+    let drawn = chosen(&lives);
+    let name = |life: &Life| life.id.map_or_else(|| life.pod.clone(), |id| format!("exec {id}"));
+    let width = drawn.iter().map(|(life, _)| name(life).chars().count()).max().unwrap_or_default();
+    let column = |at: i64| usize::try_from((at - begin) * (WIDTH as i64 - 1) / (end - begin)).unwrap_or_default();
+    writeln!(
+        out,
+        "  executors of {}, from {} to {} ago",
+        plain(&timeline.app),
+        ago(now.as_second() - begin),
+        ago(now.as_second() - end)
+    )?;
+    for (life, span) in &drawn {
+        let mut cells = [Cell::Nothing; WIDTH];
+        let (from, to) = (column(span.created), column(span.end));
+        let runs_from = span.started.map(column);
+        for (at, cell) in cells.iter_mut().enumerate().take(to + 1).skip(from) {
+            *cell = if runs_from.is_some_and(|from| at >= from) { Cell::Running } else { Cell::Pending };
+        }
+        let bar: String = cells
+            .iter()
+            .take(to + 1)
+            .map(|cell| match cell {
+                Cell::Nothing => ' ',
+                Cell::Pending => '·',
+                Cell::Running => '█',
+            })
+            .collect();
+        let (mark, paint) = match (&life.ended, life.abnormal) {
+            (None, _) => ('>', if span.started.is_some() { GREEN } else { YELLOW }),
+            (Some(_), true) => ('x', RED),
+            (Some(_), false) => ('|', GREY),
+        };
+        let why = life.cause.as_deref().unwrap_or(&life.state);
+        let bar = if colour { format!("{paint}{bar}{mark}{RESET}") } else { format!("{bar}{mark}") };
+        let pad = " ".repeat(WIDTH - to);
+        writeln!(out, "    {:width$}  {bar}{pad}{}", plain(&name(life)), plain(why))?;
+    }
+    let left = timeline.omitted + lives.len() - drawn.len();
+    if left > 0 {
+        writeln!(out, "    and {left} more")?;
+    }
+    Ok(())
+}
+
+const RED: &str = "\x1b[31m";
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const GREY: &str = "\x1b[90m";
+const RESET: &str = "\x1b[0m";
+
+/// The times of a life, in seconds since 1970.
+struct Span {
+    created: i64,
+    started: Option<i64>,
+    end: i64,
+}
+
+impl Span {
+    fn of(life: &Life, now: Timestamp) -> Option<Span> {
+        let seconds = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_second);
+        let created = seconds(&life.created)?;
+        // The clocks of nodes may differ.
+        let end = life.ended.as_deref().and_then(seconds).unwrap_or_else(|| now.as_second()).max(created);
+        let started = life.started.as_deref().and_then(seconds).map(|started| started.clamp(created, end));
+        Some(Span { created, started, end })
+    }
+}
+
+/// The lives that are drawn, in their order.
+fn chosen<'l>(lives: &'l [(&'l Life, Span)]) -> Vec<&'l (&'l Life, Span)> {
+    let mut order: Vec<usize> = (0..lives.len()).collect();
+    let is_dull = |at: &usize| {
+        lives.get(*at).is_none_or(|(life, span)| !life.abnormal && (life.ended.is_some() || span.started.is_some()))
+    };
+    order.sort_by_key(|at| (is_dull(at), std::cmp::Reverse(*at)));
+    order.truncate(MAX_BARS);
+    order.sort_unstable();
+    order.into_iter().filter_map(|at| lives.get(at)).collect()
+}
+
+fn ago(seconds: i64) -> String {
+    match seconds.max(0) {
+        0 => "0s".to_owned(),
+        seconds if seconds < 120 => format!("{seconds}s"),
+        seconds if seconds < 7200 => format!("{}m", seconds / 60),
+        seconds if seconds < 172_800 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(id: u64, times: (i64, Option<i64>, Option<i64>), cause: Option<&str>) -> Life {
+        let time = |seconds: i64| Timestamp::from_second(seconds).expect("a time").to_string();
+        Life {
+            pod: format!("e-{id}"),
+            id: Some(id),
+            created: time(times.0),
+            started: times.1.map(time),
+            ended: times.2.map(time),
+            state: "running".to_owned(),
+            cause: cause.map(str::to_owned),
+            abnormal: cause == Some("evicted"),
+        }
+    }
+
+    fn drawn(executors: Vec<Life>, colour: bool) -> String {
+        let timeline = Timeline { app: "app-1".to_owned(), executors, ..Timeline::default() };
+        let mut out = Vec::new();
+        draw(&timeline, Timestamp::from_second(600).expect("a time"), colour, &mut out).expect("written");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn each_executor_is_a_bar_from_its_creation_to_its_exit() {
+        let text = drawn(
+            vec![
+                life(1, (0, Some(60), Some(300)), Some("evicted")),
+                life(2, (300, Some(360), None), None),
+                life(3, (540, None, None), None),
+            ],
+            false,
+        );
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "  executors of app-1, from 10m to 0s ago");
+        assert_eq!(lines[1], format!("    exec 1  {}{}x{}evicted", "·".repeat(5), "█".repeat(25), " ".repeat(31)));
+        assert_eq!(lines[2], format!("    exec 2  {}{}{}> running", " ".repeat(29), "·".repeat(6), "█".repeat(25)));
+        assert!(lines[3].ends_with("·······> running") && !lines[3].contains('█'), "{}", lines[3]);
+        let coloured = drawn(vec![life(1, (0, Some(60), Some(300)), Some("evicted"))], true);
+        assert!(coloured.contains(RED) && coloured.contains(RESET) && !text.contains('\x1b'));
+    }
+
+    #[test]
+    fn many_executors_are_cut_to_those_in_trouble_and_the_latest() {
+        let mut all: Vec<Life> = (0..100).map(|id| life(id, (10, Some(20), Some(30)), Some("completed"))).collect();
+        all[5] = life(5, (10, Some(20), Some(30)), Some("evicted"));
+        let text = drawn(all, false);
+        assert!(text.contains("exec 5 ") && text.contains("exec 99") && !text.contains("exec 6 "), "{text}");
+        assert!(text.ends_with("and 76 more\n") && text.lines().count() == 26, "{text}");
+    }
+
+    #[test]
+    fn odd_times_draw_something() {
+        // The node's clock is ahead, or behind; nothing is known.
+        let text = drawn(
+            vec![
+                life(1, (500, Some(5000), Some(100)), None),
+                life(2, (9000, None, None), None),
+                life(3, (600, None, None), None),
+            ],
+            false,
+        );
+        assert_eq!(text.lines().count(), 4, "{text}");
+        assert_eq!(drawn(Vec::new(), false), "");
+    }
+}

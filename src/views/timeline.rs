@@ -1,0 +1,78 @@
+//! The lives of an application's executors: requested, running, exited; for `why APP`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::recovery_reports::shown;
+use crate::lifecycle::exit::Exit;
+use crate::snapshot::{Application, Executor, Stage};
+
+/// At most this many executors are listed per application, the latest.
+const MAX_LIVES: usize = 200;
+
+/// The lives of an application's executors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeline {
+    /// The namespace.
+    pub namespace: String,
+    /// The application.
+    pub app: String,
+    /// Its executors by the time of their creation; the latest 200 that exist, or whose exits are remembered.
+    pub executors: Vec<Life>,
+    /// How many more there are.
+    pub omitted: usize,
+}
+
+/// The life of an executor. Times are those that its pod states.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Life {
+    /// Its pod.
+    pub pod: String,
+    /// Its exec id.
+    pub id: Option<u64>,
+    /// When its pod was created.
+    pub created: String,
+    /// When its container started; `None` if it has not, or if that is not known.
+    pub started: Option<String>,
+    /// When it exited; `None` if it has not.
+    pub ended: Option<String>,
+    /// Its state, as in `apps`.
+    pub state: String,
+    /// Why it exited.
+    pub cause: Option<String>,
+    /// Whether its exit was abnormal.
+    pub abnormal: bool,
+}
+
+/// The lives of an application's executors; `exits` are those of the application that are remembered.
+pub(super) fn timeline(namespace: &str, app: &str, present: &Application, exits: &[&Exit]) -> Timeline {
+    let has_exited = |executor: &Executor| exits.iter().any(|exit| exit.executor.uid == executor.uid);
+    let live = present.executors().values().filter(|executor| !has_exited(executor));
+    let mut all: Vec<(i64, Life)> = live.filter_map(|executor| life(executor, None)).collect();
+    all.extend(exits.iter().filter_map(|exit| life(&exit.executor, Some(exit))));
+    all.sort_by(|(one, a), (other, b)| (one, a.id, &a.pod).cmp(&(other, b.id, &b.pod)));
+    let omitted = all.len().saturating_sub(MAX_LIVES);
+    let executors = all.split_off(omitted).into_iter().map(|(_, life)| life).collect();
+    Timeline { namespace: namespace.to_owned(), app: app.to_owned(), executors, omitted }
+}
+
+fn life(executor: &Executor, exit: Option<&Exit>) -> Option<(i64, Life)> {
+    let created = executor.created?.get();
+    let time = |seconds: i64| Timestamp::from_second(seconds).ok().map(shown);
+    let life = Life {
+        pod: executor.name.to_string(),
+        id: executor.exec_id,
+        created: time(created)?,
+        started: executor.started.and_then(|started| time(started.get())),
+        ended: exit.map(|exit| shown(exit.ended_at())),
+        state: match executor.stage() {
+            Stage::Unscheduled => "unscheduled".to_owned(),
+            _ => executor.shown_state().as_str().to_owned(),
+        },
+        cause: exit.map(|exit| exit.cause.as_str().to_owned()),
+        abnormal: exit.is_some_and(|exit| exit.cause.is_abnormal()),
+    };
+    Some((created, life))
+}
