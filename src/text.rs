@@ -14,6 +14,11 @@ pub(crate) fn steers(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// A text without such characters; lines stay.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().map(|c| if steers(c) && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
 /// At most this many bytes of a text, up to a character boundary.
 pub(crate) fn truncated(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or_default()
@@ -45,6 +50,12 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn harmless_text_controls_no_terminal_and_shows_no_text_backwards() {
+        assert_eq!(harmless("a\x1b[2J\u{202e}b\n\tc é 日本"), "a\u{fffd}[2J\u{fffd}b\n\u{fffd}c é 日本");
+        assert_eq!(shown("\u{2066}x"), "\u{fffd}x");
+    }
 
     #[test]
     fn dns_names_are_validated_as_in_kubernetes() {

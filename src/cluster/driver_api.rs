@@ -183,7 +183,9 @@ async fn view(transport: &mut Transport<'_>, poll: &DriverPoll, port: u16) -> Re
     let response = transport.get(&format!("/api/v1/applications/{app}/allexecutors")).await?;
     let is_proxy = matches!(transport, Transport::Proxy(..));
     check(response.status(), is_proxy)?;
-    let Some(executors) = executors(response.into_body()).await? else { return Ok(DriverAnswer::Starting) };
+    let Some(executors) = executors(response.into_body(), poll.most_rows).await? else {
+        return Ok(DriverAnswer::Starting);
+    };
     // After the executors: if no event was dropped until now, none was dropped before.
     let metrics = match transport.get("/metrics/json/").await {
         Ok(response) if response.status() == StatusCode::OK => {
@@ -220,8 +222,8 @@ fn check(status: StatusCode, is_proxy: bool) -> Result<(), PollError> {
     }
 }
 
-/// The rows of a response; `None` if the driver is not ready.
-async fn executors(mut body: Body) -> Result<Option<Vec<ExecutorSummary>>, PollError> {
+/// The rows of a response, at most `most_rows`; `None` if the driver is not ready.
+async fn executors(mut body: Body, most_rows: usize) -> Result<Option<Vec<ExecutorSummary>>, PollError> {
     let (mut items, mut rows, mut length) = (Items::bare(), Vec::new(), 0);
     // The beginning, to tell the text of a starting driver.
     let mut head: Vec<u8> = Vec::new();
@@ -235,6 +237,9 @@ async fn executors(mut body: Body) -> Result<Option<Vec<ExecutorSummary>>, PollE
         head.extend_from_slice(data.get(..missing.min(data.len())).unwrap_or_default());
         if items.feed(&data, |row: ExecutorSummary| rows.push(row)).is_err() {
             return if is_starting(&head) { Ok(None) } else { Err(PollError::NotSpark) };
+        }
+        if rows.len() > most_rows {
+            return Err(PollError::TooLarge);
         }
     }
     items.finish_bare().map_err(|_| PollError::NotSpark)?;

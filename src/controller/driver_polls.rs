@@ -237,6 +237,7 @@ mod tests {
             key: DriverViewKey { app: app(number), driver: Creator::of_pod("d", uid) },
             pod: PodKey::new("default", "d"),
             uid: "u".into(),
+            most_rows: 1_000_000,
             reads_conf: false,
             address: "10.0.0.5".into(),
             ui: Ui::default(),

@@ -8,6 +8,13 @@ use crate::snapshot::{Application, DriverPhase, DriverPod, DriverViewKey, Snapsh
 use crate::spark::conf::Ui;
 use crate::spark::ids::{AppKey, PodKey};
 
+/// Every driver may list this many executors,
+const MIN_ROWS: usize = 2000;
+/// and this many for each of its pods,
+const ROWS_PER_POD: usize = 4;
+/// and as many removed ones as it retains, but at most this many.
+const MAX_RETAINED_DEAD: usize = 10_000;
+
 /// A driver to poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverPoll {
@@ -25,6 +32,8 @@ pub struct DriverPoll {
     pub port: Option<u16>,
     /// How it is reached.
     pub access: DriverAccess,
+    /// An answer with more rows than this is refused: a tenant writes it.
+    pub most_rows: usize,
     /// Whether its configuration is read too: it has no ConfigMap, as in client mode, and its configuration is not known yet.
     pub reads_conf: bool,
 }
@@ -61,8 +70,17 @@ pub(super) fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod, access
         ui,
         port: None,
         access,
+        most_rows: most_rows(snapshot, app, ui.retained_dead),
         reads_conf: false,
     })
+}
+
+/// How many executors a driver may list: several times those that exist, and the removed ones that Spark retains. Otherwise 16 MiB of
+/// made-up rows would be kept of each driver.
+fn most_rows(snapshot: &Snapshot, app: &AppKey, retained_dead: u32) -> usize {
+    let pods = snapshot.apps.get(app).map_or(0, |app| app.executors().len());
+    let dead = usize::try_from(retained_dead).unwrap_or(usize::MAX).min(MAX_RETAINED_DEAD);
+    MIN_ROWS + dead + pods.saturating_mul(ROWS_PER_POD)
 }
 
 /// Whether the policies of an application let spark-usher read its configuration.

@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use serde::{Deserialize, Deserializer};
 
 use super::conf::{AppConf, Builder};
-use crate::text::truncated;
+use crate::text::{harmless, truncated};
 
 /// The body, with status 200, of a driver that is not ready (`ui/JettyUtils.scala`).
 pub const STARTING: &str = "Spark is starting up. Please wait a while until it's ready.";
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for ExecutorSummary {
             is_excluded: wire.is_excluded || wire.is_blacklisted,
             registered: time(wire.add_time),
             removed: time(wire.remove_time),
-            remove_reason: wire.remove_reason.map(|reason| truncated(&reason, MAX_REASON).into()),
+            remove_reason: wire.remove_reason.map(|reason| harmless(truncated(&reason, MAX_REASON)).into()),
         })
     }
 }

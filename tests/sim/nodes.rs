@@ -145,6 +145,9 @@ impl History {
             let bad: Vec<u64> = self.bad.keys().copied().collect();
             node = bad[self.rng.below(bad.len() as u64) as usize];
         }
+        if app == PICKY && self.rng.chance(30) {
+            node = 7;
+        }
         while avoided.contains(&*name(node)) {
             node = self.rng.below(NODES);
         }
