@@ -77,7 +77,9 @@ impl<'de> Deserialize<'de> for ExecutorSummary {
             is_excluded: wire.is_excluded || wire.is_blacklisted,
             registered: time(wire.add_time),
             removed: time(wire.remove_time),
-            remove_reason: wire.remove_reason.map(|reason| harmless(truncated(&reason, MAX_REASON)).into()),
+            remove_reason: wire
+                .remove_reason
+                .map(|reason| truncated(&harmless(truncated(&reason, MAX_REASON)), MAX_REASON).into()),
         })
     }
 }
