@@ -11,7 +11,8 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// Whether a character could control a terminal, or show the text after it in another order than it is written.
 pub(crate) fn steers(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A text without such characters; lines stay.
@@ -55,6 +56,7 @@ mod tests {
     fn harmless_text_controls_no_terminal_and_shows_no_text_backwards() {
         assert_eq!(harmless("a\x1b[2J\u{202e}b\n\tc é 日本"), "a\u{fffd}[2J\u{fffd}b\n\u{fffd}c é 日本");
         assert_eq!(shown("\u{2066}x"), "\u{fffd}x");
+        assert_eq!(harmless("a\u{61c}b\u{2028}c\u{2029}d"), "a\u{fffd}b\u{fffd}c\u{fffd}d");
     }
 
     #[test]

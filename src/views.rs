@@ -471,7 +471,7 @@ fn not_with_driver(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> Op
         Registration::NotRegistered => Some("runs, but is not registered with its driver".to_owned()),
         Registration::Removed(row) => {
             let at = row.removed.map_or_else(String::new, |at| format!(" at {}", shown(at)));
-            let reason = row.short_remove_reason().map_or_else(String::new, |reason| format!(": {reason}"));
+            let reason = row.remove_reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
             Some(format!("runs, but its driver removed it{at}{reason}"))
         }
     }

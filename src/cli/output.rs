@@ -1,5 +1,6 @@
 //! Shared by all commands: output formats, exit codes, and printing of errors.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use crate::text::steers;
@@ -18,6 +19,26 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if steers(c) && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
+/// Writes one line of a report. Where a tenant's text has several lines, those after the first are indented more than any line of
+/// a report: no text can look like a line of its own.
+pub(super) fn write_line(out: &mut dyn Write, text: fmt::Arguments<'_>) -> io::Result<()> {
+    let text = plain(&text.to_string());
+    let mut lines = text.lines().map(str::trim_end);
+    writeln!(out, "{}", lines.next().unwrap_or_default())?;
+    for line in lines.filter(|line| !line.is_empty()) {
+        writeln!(out, "              {line}")?;
+    }
+    Ok(())
+}
+
+/// [`write_line`], with the arguments of `writeln!`.
+macro_rules! report_line {
+    ($out:expr, $($text:tt)*) => {
+        $crate::cli::output::write_line($out, format_args!($($text)*))
+    };
+}
+pub(super) use report_line;
+
 /// Prints rows as a table. The last `numbers` columns end at the same place, all others begin there.
 pub(super) fn table(rows: &[Vec<String>], numbers: usize, out: &mut dyn Write) -> io::Result<()> {
     let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
@@ -26,7 +47,8 @@ pub(super) fn table(rows: &[Vec<String>], numbers: usize, out: &mut dyn Write) -
             let width = width(at).unwrap_or_default();
             if at + numbers >= row.len() { format!("{cell:>width$}") } else { format!("{cell:width$}") }
         });
-        writeln!(out, "{}", plain(cells.collect::<Vec<_>>().join("  ").trim_end()))?;
+        let line = cells.collect::<Vec<_>>().join("  ").replace(['\n', '\t'], " ");
+        writeln!(out, "{}", plain(line.trim_end()))?;
     }
     Ok(())
 }
@@ -47,6 +69,33 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
 
 /// Prints an error with its causes.
 pub(super) fn failed(err: &mut dyn Write, error: &anyhow::Error) -> io::Result<u8> {
-    writeln!(err, "error: {error:#}")?;
+    writeln!(err, "error: {}", plain(&format!("{error:#}")))?;
     Ok(FAILED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_several_lines_cannot_look_like_a_line_of_a_report() {
+        let mut out = Vec::new();
+        report_line!(&mut out, "  detail    {}", "exited\n  cause     node: forged\n\n\u{1b}[2Jx\n").unwrap();
+        let expected = "  detail    exited\n                cause     node: forged\n              \u{fffd}[2Jx\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn cell_of_a_table_is_one_line() {
+        let mut out = Vec::new();
+        table(&[vec!["a\nb".to_owned(), "c".to_owned()]], 0, &mut out).unwrap();
+        assert_eq!(out, b"a b  c\n");
+    }
+
+    #[test]
+    fn error_controls_no_terminal() {
+        let mut err = Vec::new();
+        failed(&mut err, &anyhow::anyhow!("no pod \u{1b}[31mx")).unwrap();
+        assert_eq!(String::from_utf8(err).unwrap(), "error: no pod \u{fffd}[31mx\n");
+    }
 }

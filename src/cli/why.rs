@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use anstream::{AutoStream, ColorChoice};
 use jiff::Timestamp;
 
-use super::output::{FAILED, OK, Output, block_on, failed, plain};
+use super::output::{FAILED, OK, Output, block_on, failed, plain, report_line};
 use super::query::{Found, Source};
 use super::timeline;
 use crate::runtime::clock;
@@ -49,9 +49,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     } else if found.is_empty() {
         writeln!(err, "{}", plain(&nothing(args)))?;
     } else {
-        let mut text = Vec::new();
-        print_report(&found, clock::now(), &mut text)?;
-        out.write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())?;
+        print_report(&found, clock::now(), out)?;
         // Not in a pipe, and not with NO_COLOR.
         let colour = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
         for timeline in &found.timelines {
@@ -78,18 +76,18 @@ fn nothing(args: &Args) -> String {
 
 fn print_report(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
     for Of { app, what: executor } in &found.executors {
-        writeln!(out, "{}  executor {} of {app}", executor.pod, number(executor.id))?;
+        report_line!(out, "{}  executor {} of {app}", executor.pod, number(executor.id))?;
         present(executor, out)?;
         // An executor that exited and whose pod still exists is shown once.
         for exit in found.exits.iter().filter(|exit| exit.what.uid == executor.uid) {
-            writeln!(out, "  exited    {}", when(&exit.what.at, now))?;
+            report_line!(out, "  exited    {}", when(&exit.what.at, now))?;
             ended(&exit.what, false, out)?;
         }
     }
     let is_there = |uid: &str| found.executors.iter().any(|executor| executor.what.uid == uid);
     for Of { app, what: exit } in found.exits.iter().filter(|exit| !is_there(&exit.what.uid)) {
-        writeln!(out, "{}  executor {} of {app}; its pod no longer exists", exit.pod, number(exit.id))?;
-        writeln!(out, "  exited    {}", when(&exit.at, now))?;
+        report_line!(out, "{}  executor {} of {app}; its pod no longer exists", exit.pod, number(exit.id))?;
+        report_line!(out, "  exited    {}", when(&exit.at, now))?;
         ended(exit, true, out)?;
     }
     for app in &found.apps {
@@ -120,36 +118,39 @@ pub(super) fn ago(time: &str, now: Timestamp) -> String {
 }
 
 fn present(executor: &ExecutorReport, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "  state     {}", executor.state)?;
+    report_line!(out, "  state     {}", executor.state)?;
     if let Some(node) = &executor.node {
-        writeln!(out, "  node      {node}")?;
+        report_line!(out, "  node      {node}")?;
     }
     if let Some(why) = &executor.why {
-        writeln!(out, "  why       {why}")?;
+        report_line!(out, "  why       {why}")?;
     }
     if let Some(recovery) = &executor.recovery {
-        writeln!(out, "  recovery  {recovery}")?;
+        report_line!(out, "  recovery  {recovery}")?;
     }
     Ok(())
 }
 
 fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "  cause     {}: {}", exit.cause, exit.text)?;
+    report_line!(out, "  cause     {}: {}", exit.cause, exit.text)?;
     if !exit.detail.is_empty() {
-        writeln!(out, "  detail    {}", exit.detail)?;
+        report_line!(out, "  detail    {}", exit.detail)?;
     }
     if let Some(node) = exit.node.as_ref().filter(|_| with_node) {
-        writeln!(out, "  node      {node}")?;
+        report_line!(out, "  node      {node}")?;
     }
     if let Some(recovery) = &exit.recovery {
-        writeln!(out, "  recovery  {recovery}")?;
+        report_line!(out, "  recovery  {recovery}")?;
     }
     let blame = |by_app: bool| if by_app { "the application" } else { "not the application" };
     let counts = if exit.spark.caused_by_app { "counts" } else { "does not count" };
     let but = if exit.by_app == exit.spark.caused_by_app { "and" } else { "but" };
-    writeln!(out, "  blame     {}, {but} Spark {counts} the exit as caused by the application", blame(exit.by_app))?;
-    let lines = exit.spark.message.lines().map(str::trim_end).filter(|line| !line.is_empty());
-    writeln!(out, "  Spark     {}", lines.collect::<Vec<_>>().join("\n            "))
+    report_line!(
+        out,
+        "  blame     {}, {but} Spark {counts} the exit as caused by the application",
+        blame(exit.by_app)
+    )?;
+    report_line!(out, "  Spark     {}", exit.spark.message)
 }
 
 /// The driver's state, in a word or two.
@@ -165,18 +166,18 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
     let driver = app.driver.pod.as_deref().unwrap_or("unknown pod");
     let node = app.driver.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
     let why = app.driver.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-    writeln!(out, "{}/{}", app.namespace, app.app)?;
-    writeln!(out, "  driver    {driver} ({}){node}{why}", driver_state(&app.driver))?;
+    report_line!(out, "{}/{}", app.namespace, app.app)?;
+    report_line!(out, "  driver    {driver} ({}){node}{why}", driver_state(&app.driver))?;
     let counts = |counts: &BTreeMap<String, usize>| {
         let all: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
         if all.is_empty() { "none".to_owned() } else { all.join(", ") }
     };
-    writeln!(out, "  executors {}", counts(&app.executors))?;
+    report_line!(out, "  executors {}", counts(&app.executors))?;
     if let Some(view) = &app.driver_view {
-        writeln!(out, "  view      {}", driver_view(view, now))?;
+        report_line!(out, "  view      {}", driver_view(view, now))?;
     }
     if let Some(shortage) = &app.shortage {
-        writeln!(
+        report_line!(
             out,
             "  lacks     {} of {} executors ({})",
             (shortage.target as usize).saturating_sub(shortage.running),
@@ -184,15 +185,15 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
             shortage.source
         )?;
         for cause in &shortage.causes {
-            writeln!(out, "    {} {}{}", cause.count, cause.cause, colon(&cause.message))?;
+            report_line!(out, "    {} {}{}", cause.count, cause.cause, colon(&cause.message))?;
         }
     }
     for finding in &app.findings {
         let since = ago(&finding.since, now);
-        writeln!(out, "  recovery  {}: {} (since {since}); {}", finding.pod, finding.message, finding.outcome)?;
+        report_line!(out, "  recovery  {}: {} (since {since}); {}", finding.pod, finding.message, finding.outcome)?;
     }
     for deletion in &app.deletions {
-        writeln!(
+        report_line!(
             out,
             "  deleted   {}  {} ({}){}",
             when(&deletion.at, now),
@@ -202,7 +203,7 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
         )?;
     }
     for executor in &app.troubled {
-        writeln!(
+        report_line!(
             out,
             "    {}  {}{}",
             executor.pod,
@@ -212,13 +213,13 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
     }
     let all: usize = app.ended.values().sum();
     if all > 0 {
-        writeln!(out, "  exits     {}", counts(&app.ended))?;
+        report_line!(out, "  exits     {}", counts(&app.ended))?;
     }
     for exit in &app.exits {
-        writeln!(out, "    {}  {}  {}{}", when(&exit.at, now), exit.pod, exit.cause, colon(&exit.detail))?;
+        report_line!(out, "    {}  {}  {}{}", when(&exit.at, now), exit.pod, exit.cause, colon(&exit.detail))?;
     }
     if all > app.exits.len() {
-        writeln!(out, "    … and {} more", all - app.exits.len())?;
+        report_line!(out, "    … and {} more", all - app.exits.len())?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 
 use super::request::{Error, call};
 use crate::controller::{DriverAnswer, PollError};
-use crate::json::Items;
+use crate::json::{BadList, Items};
 use crate::policy::DriverAccess;
 use crate::recovery::DriverPoll;
 use crate::spark::conf::{AppConf, Ui};
@@ -35,11 +35,13 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// The longest body of one response.
 const MAX_BODY: usize = 16 << 20;
 /// The longest body of metrics, which is kept whole while it is parsed.
-const MAX_METRICS: usize = 4 << 20;
+const MAX_METRICS: usize = 1 << 20;
 /// The configuration must be read within this time of it.
 const CONF_LIMIT: Duration = Duration::from_secs(1);
 /// The longest body of an environment: 105 kB with Spark's own class path.
-const MAX_ENVIRONMENT: usize = 4 << 20;
+const MAX_ENVIRONMENT: usize = 1 << 20;
+/// Reasons of one response are kept up to this many bytes: each says little that the others do not.
+const MAX_REASONS: usize = 256 << 10;
 /// How many ports above the first one Spark tries if it is busy (`spark.port.maxRetries`).
 const MAX_PORT_RETRIES: u16 = 16;
 
@@ -224,30 +226,40 @@ fn check(status: StatusCode, is_proxy: bool) -> Result<(), PollError> {
 
 /// The rows of a response, at most `most_rows`; `None` if the driver is not ready.
 async fn executors(mut body: Body, most_rows: usize) -> Result<Option<Vec<ExecutorSummary>>, PollError> {
-    let (mut items, mut rows, mut length) = (Items::bare(), Vec::new(), 0);
+    let (mut items, mut rows, mut length, mut reasons) = (Items::bare(), Vec::new(), 0, 0);
     // The beginning, to tell the text of a starting driver.
     let mut head: Vec<u8> = Vec::new();
+    let mut is_list = true;
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| PollError::NotSpark)?.into_data() else { continue };
         length += data.len();
         if length > MAX_BODY {
             return Err(PollError::TooLarge);
         }
-        let missing = rest::STARTING.len().saturating_sub(head.len());
+        let missing = (rest::STARTING.len() + 1).saturating_sub(head.len());
         head.extend_from_slice(data.get(..missing.min(data.len())).unwrap_or_default());
-        if items.feed(&data, |row: ExecutorSummary| rows.push(row)).is_err() {
-            return if is_starting(&head) { Ok(None) } else { Err(PollError::NotSpark) };
+        let each = |mut row: ExecutorSummary| {
+            reasons += row.remove_reason.as_deref().map_or(0, str::len);
+            row.remove_reason = row.remove_reason.filter(|_| reasons <= MAX_REASONS);
+            rows.push(row);
+        };
+        is_list = is_list
+            && match items.feed(&data, each) {
+                Err(BadList::TooLong(_)) => return Err(PollError::TooLarge),
+                fed => fed.is_ok(),
+            };
+        if !is_list && !rest::STARTING.as_bytes().starts_with(&head) {
+            return Err(PollError::NotSpark);
         }
         if rows.len() > most_rows {
             return Err(PollError::TooLarge);
         }
     }
+    if head == rest::STARTING.as_bytes() {
+        return Ok(None);
+    }
     items.finish_bare().map_err(|_| PollError::NotSpark)?;
     Ok(Some(rows))
-}
-
-fn is_starting(head: &[u8]) -> bool {
-    !head.is_empty() && rest::STARTING.as_bytes().starts_with(head)
 }
 
 async fn whole(mut body: Body, most: usize) -> Result<Vec<u8>, PollError> {

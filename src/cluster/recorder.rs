@@ -91,9 +91,9 @@ impl EventRecorder {
 
     async fn write(&self, subject: &str, reason: Reason, message: &str, event: Event) {
         if reason.severity() >= Severity::Warning {
-            tracing::warn!(subject, %reason, message, "recording an Event");
+            tracing::warn!(subject, %reason, note = message, "recording an Event");
         } else {
-            tracing::info!(subject, %reason, message, "recording an Event");
+            tracing::info!(subject, %reason, note = message, "recording an Event");
         }
         let namespace = event.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);

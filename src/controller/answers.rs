@@ -13,6 +13,7 @@ use crate::policy::Policies;
 use crate::snapshot::{Change, Conf, DriverPhase, DriverView, DriverViewKey, PodChange, ReferencedPod, RelatedChange};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::lifecycle_conf::LifecycleConf;
+use crate::spark::rest::ExecutorSummary;
 use crate::time::Now;
 
 impl Controller {
@@ -37,6 +38,13 @@ impl Controller {
 
     /// Processes a driver's answer to a poll for its view.
     pub fn driver_answered(&mut self, key: &DriverViewKey, answer: DriverAnswer, now: Now, policies: &Policies) {
+        let answer = match answer {
+            DriverAnswer::View { ref executors, .. } => {
+                let bytes = executors.iter().map(ExecutorSummary::memory).sum();
+                if self.driver_polls.keep_view(key, bytes) { answer } else { DriverAnswer::Failed(PollError::TooLarge) }
+            }
+            answer => answer,
+        };
         let outcome = match &answer {
             DriverAnswer::View { port, .. } => PollOutcome::Answered(*port),
             DriverAnswer::Starting => PollOutcome::Starting,
@@ -57,6 +65,7 @@ impl Controller {
             let had_view = closed.is_some() || self.snapshot().driver_views.contains_key(key);
             match answer {
                 DriverAnswer::Failed(PollError::Refused) if had_view => {
+                    self.driver_polls.release_view(key);
                     let change = RelatedChange::DriverClosed(key.clone(), closed.unwrap_or(now.at));
                     self.apply_change(Change::Related(change), now);
                 }
@@ -70,6 +79,7 @@ impl Controller {
     /// Forgets the views of drivers that are no longer polled.
     pub(super) fn forget_views(&mut self, drivers: Vec<DriverViewKey>, now: Now) {
         for key in drivers {
+            self.driver_polls.release_view(&key);
             self.apply_change(Change::Related(RelatedChange::DriverViewGone(key)), now);
         }
     }

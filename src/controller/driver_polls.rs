@@ -3,10 +3,14 @@
 //!
 //! Pure: the edge sends the requests. A step costs what is due.
 
+mod slots;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use slots::{Slots, ViewMemory};
 
 use super::queue::WorkQueue;
 use crate::recovery::DriverPoll;
@@ -14,8 +18,6 @@ use crate::signature::Creator;
 use crate::snapshot::DriverViewKey;
 use crate::spark::ids::{AppKey, PodKey};
 
-/// Number of concurrent polls. A driver that does not answer occupies one for 3 seconds.
-const MAX_IN_FLIGHT: usize = 64;
 /// At most this many polls begin in a second. With more drivers than that for one interval, each is polled less often.
 const MAX_PER_SECOND: u32 = 400;
 /// A driver that answers without its configuration is asked for it this many times.
@@ -25,8 +27,10 @@ const STARTING_INTERVAL: Duration = Duration::from_secs(2);
 /// So is one that has not answered yet, this many times: its web server starts seconds after it created executors, and a gang may
 /// wait for its configuration.
 const MAX_EARLY: u32 = 5;
-/// After this many polls in a row that found it starting, it is polled at the usual interval.
+/// After this many polls that found it starting, it is polled at the usual interval.
 const MAX_STARTING: u32 = 30;
+/// A driver's web server returns that it is starting within milliseconds: with a later answer, the poll has failed.
+const STARTING_WITHIN: Duration = Duration::from_secs(1);
 /// The longest interval between two polls of a driver that does not answer.
 const MAX_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -62,9 +66,11 @@ pub(super) struct FinishedPoll {
 #[derive(Debug)]
 struct Entry {
     poll: DriverPoll,
-    /// Failures in a row, or answers in a row that it is starting.
+    /// Failures in a row.
     failures: u32,
+    /// Answers that it is starting, and whether the last one was.
     starting: u32,
+    is_starting: bool,
     /// How many answers were to contain the configuration.
     conf_reads: u32,
     began: Option<Instant>,
@@ -75,6 +81,8 @@ struct Entry {
 pub(super) struct DriverPolls {
     entries: BTreeMap<DriverViewKey, Entry>,
     queue: WorkQueue<DriverViewKey>,
+    slots: Slots,
+    memory: ViewMemory,
     /// The drivers of each application.
     required: BTreeMap<AppKey, BTreeSet<Creator>>,
     /// The second of which polls are counted, and their number.
@@ -88,13 +96,17 @@ impl DriverPolls {
         for poll in wanted {
             match self.entries.get_mut(&poll.key) {
                 Some(entry) => {
-                    let port = entry.poll.port;
-                    entry.poll = DriverPoll { port, ..poll };
+                    let DriverPoll { port, most_rows, .. } = entry.poll;
+                    // The driver may still list pods that have just vanished together.
+                    let most_rows = most_rows.max(poll.most_rows);
+                    entry.poll = DriverPoll { port, most_rows, ..poll };
                 }
                 None => {
                     self.queue.add_after(poll.key.clone(), now + spread(&poll.key, STARTING_INTERVAL));
-                    self.entries
-                        .insert(poll.key.clone(), Entry { poll, failures: 0, starting: 0, conf_reads: 0, began: None });
+                    let key = poll.key.clone();
+                    let entry =
+                        Entry { poll, failures: 0, starting: 0, is_starting: false, conf_reads: 0, began: None };
+                    self.entries.insert(key, entry);
                 }
             }
         }
@@ -106,6 +118,7 @@ impl DriverPolls {
         for key in &left {
             self.entries.remove(key);
             self.queue.remove(key);
+            self.memory.release(key);
         }
         left
     }
@@ -114,17 +127,37 @@ impl DriverPolls {
     pub(super) fn clear(&mut self) -> Vec<DriverViewKey> {
         self.required.clear();
         let all: Vec<DriverViewKey> = std::mem::take(&mut self.entries).into_keys().collect();
-        all.iter().for_each(|key| self.queue.remove(key));
+        for key in &all {
+            self.queue.remove(key);
+            self.memory.release(key);
+        }
         all
+    }
+
+    /// Whether a view of this many bytes can be kept. If not, an earlier one of the driver is not kept either.
+    pub(super) fn keep_view(&mut self, key: &DriverViewKey, bytes: usize) -> bool {
+        !self.entries.contains_key(key) || self.memory.keep(key, bytes)
+    }
+
+    /// The view of a driver is no longer kept.
+    pub(super) fn release_view(&mut self, key: &DriverViewKey) {
+        self.memory.release(key);
     }
 
     /// Polls that begin now.
     pub(super) fn due(&mut self, now: Instant) -> Vec<DriverPoll> {
         let mut due = Vec::new();
-        while self.queue.in_flight() < MAX_IN_FLIGHT
-            && self.left_in_second(now) > 0
-            && let Some(key) = self.queue.get(now)
-        {
+        while self.slots.has_free() && self.left_in_second(now) > 0 {
+            let key = match self.slots.begin_waiting() {
+                Some(key) => key,
+                None => match self.queue.get(now) {
+                    Some(key) => match self.slots.begin(key) {
+                        Some(key) => key,
+                        None => continue,
+                    },
+                    None => break,
+                },
+            };
             match self.entries.get_mut(&key) {
                 Some(entry) => {
                     entry.began = Some(now);
@@ -134,7 +167,10 @@ impl DriverPolls {
                         *count += 1;
                     }
                 }
-                None => self.queue.done(&key),
+                None => {
+                    self.slots.finished(&key);
+                    self.queue.done(&key);
+                }
             }
         }
         due
@@ -161,13 +197,17 @@ impl DriverPolls {
         interval: Duration,
         now: Instant,
     ) -> Option<FinishedPoll> {
+        self.slots.finished(key);
         self.queue.done(key);
         let interval = self.interval(interval);
         let entry = self.entries.get_mut(key)?;
+        let is_late = entry.began.is_some_and(|began| now.saturating_duration_since(began) > STARTING_WITHIN);
+        let outcome = if outcome == PollOutcome::Starting && is_late { PollOutcome::Failed } else { outcome };
+        entry.is_starting = outcome == PollOutcome::Starting;
         let wait = match outcome {
             PollOutcome::Answered(port) => {
                 entry.conf_reads += u32::from(entry.poll.reads_conf);
-                (entry.failures, entry.starting, entry.poll.port) = (0, 0, Some(port));
+                (entry.failures, entry.poll.port) = (0, Some(port));
                 interval
             }
             PollOutcome::Starting if entry.starting < MAX_STARTING => {
@@ -188,7 +228,7 @@ impl DriverPolls {
         self.queue.add_after(key.clone(), now + wait - wait / 10 + spread(key, wait / 5));
         Some(FinishedPoll {
             began: entry.began.take()?,
-            view_counts: entry.starting == 0 && entry.failures < FAILURES_VOID,
+            view_counts: !entry.is_starting && entry.failures < FAILURES_VOID,
             retained_dead: entry.poll.ui.retained_dead,
             pod: entry.poll.pod.clone(),
             uid: entry.poll.uid.clone(),
@@ -203,7 +243,8 @@ impl DriverPolls {
 
     /// When something is due next.
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
-        let next = self.queue.next(now).filter(|_| self.queue.in_flight() < MAX_IN_FLIGHT)?;
+        let ready = self.slots.is_next_ready().then_some(now);
+        let next = ready.or_else(|| self.queue.next(now)).filter(|_| self.slots.has_free())?;
         match self.second {
             Some((begin, count)) if count >= MAX_PER_SECOND => Some(next.max(begin + Duration::from_secs(1))),
             _ => Some(next),
@@ -303,6 +344,50 @@ mod tests {
     }
 
     #[test]
+    fn driver_that_starts_again_and_again_or_slowly_is_not_polled_often() {
+        let (mut polls, mut now) = (DriverPolls::default(), clock::instant());
+        polls.require(&app(1), vec![poll(1, "u")], now);
+        let key = next(&mut polls, &mut now)[0].key.clone();
+        let began = now;
+        for _ in 0..50 {
+            for outcome in [PollOutcome::Starting, PollOutcome::Answered(4040)] {
+                polls.finished(&key, outcome, Duration::from_secs(1), now);
+                next(&mut polls, &mut now);
+            }
+        }
+        assert!(polls.entries.first_key_value().unwrap().1.starting >= MAX_STARTING);
+        assert!(now - began < Duration::from_secs(200));
+        // An answer that arrives letter by letter is none.
+        now += Duration::from_millis(1100);
+        polls.finished(&key, PollOutcome::Starting, INTERVAL, now);
+        assert_eq!(polls.entries.first_key_value().unwrap().1.failures, 1);
+    }
+
+    #[test]
+    fn driver_may_list_the_pods_that_it_had() {
+        let (mut polls, now) = (DriverPolls::default(), clock::instant());
+        polls.require(&app(1), vec![DriverPoll { most_rows: 50_000, ..poll(1, "u") }], now);
+        polls.require(&app(1), vec![DriverPoll { most_rows: 2_100, ..poll(1, "u") }], now);
+        assert_eq!(polls.due(now + STARTING_INTERVAL)[0].most_rows, 50_000);
+    }
+
+    #[test]
+    fn views_of_drivers_that_are_no_longer_polled_occupy_no_memory() {
+        let (mut polls, now) = (DriverPolls::default(), clock::instant());
+        let large = 20 << 20;
+        for round in 0..10 {
+            polls.require(&app(1), vec![poll(1, &format!("u{round}"))], now);
+            assert!(polls.keep_view(&poll(1, &format!("u{round}")).key, large));
+        }
+        polls.require(&app(2), vec![poll(2, "u")], now);
+        assert!(!polls.keep_view(&poll(2, "u").key, large));
+        polls.release_view(&poll(1, "u9").key);
+        assert!(polls.keep_view(&poll(2, "u").key, large));
+        polls.clear();
+        assert!(polls.keep_view(&poll(3, "u").key, usize::MAX), "nothing is kept of a driver that is not polled");
+    }
+
+    #[test]
     fn answer_of_a_driver_that_is_no_longer_required_is_void() {
         let (mut polls, mut now) = (DriverPolls::default(), clock::instant());
         polls.require(&app(1), vec![poll(1, "old"), poll(1, "new")], now);
@@ -328,7 +413,7 @@ mod tests {
         let (began, mut seen, mut second) = (now, BTreeSet::new(), (now, 0));
         while seen.len() < drivers {
             let due = next(&mut polls, &mut now);
-            assert!(due.len() <= MAX_IN_FLIGHT);
+            assert!(due.len() <= slots::MAX_OF_NAMESPACE);
             if now - second.0 >= Duration::from_secs(1) {
                 second = (now, 0);
             }

@@ -5,6 +5,8 @@ use serde_json::error::Category;
 
 /// Longest text before or after the items, and longest item: more than any API server's object (3 MiB with its overhead).
 const MAX_BUFFERED: usize = 4 << 20;
+/// The same for a bare list, which a tenant writes.
+const MAX_BUFFERED_BARE: usize = 64 << 10;
 
 /// A list that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -12,9 +14,9 @@ pub enum BadList {
     /// Not JSON, or not of this shape.
     #[error("expected a list of items: {0}")]
     Shape(String),
-    /// An item, or the text beside the items, is larger than any object that an API server stores.
-    #[error("expected items of at most {MAX_BUFFERED} bytes")]
-    TooLong,
+    /// An item, or the text beside the items, is larger than this.
+    #[error("expected items of at most {0} bytes")]
+    TooLong(usize),
     /// The bytes end within the list.
     #[error("expected a complete list: the response ended within it")]
     BrokenOff,
@@ -37,13 +39,46 @@ pub struct Items {
     /// Whether the whole document is the list.
     is_bare: bool,
     held: Vec<u8>,
+    /// Where the search for the end of the first item in `held` continues, if it was incomplete.
+    scan: Option<Scan>,
     /// Everything but the items.
     rest: Vec<u8>,
 }
 
+/// Finds the end of an incomplete item, so that no byte of it is looked at again when the next ones arrive.
+#[derive(Debug, Default)]
+struct Scan {
+    at: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Scan {
+    /// Whether an item that is a list or an object ends in these bytes, or another one may.
+    fn ends_in(&mut self, item: &[u8]) -> bool {
+        while let Some(byte) = item.get(self.at) {
+            self.at += 1;
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+            if self.depth == 0 && !self.in_string {
+                return true;
+            }
+        }
+        false
+    }
+}
+
 impl Default for Items {
     fn default() -> Self {
-        Items { place: Place::Head, is_bare: false, held: Vec::new(), rest: Vec::new() }
+        Items { place: Place::Head, is_bare: false, held: Vec::new(), scan: None, rest: Vec::new() }
     }
 }
 
@@ -78,21 +113,30 @@ impl Items {
             let left = self.held.get(at..).unwrap_or_default();
             let skipped = left.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == b',').count();
             let left = left.get(skipped..).unwrap_or_default();
+            at += skipped;
             match left.first() {
                 None => break,
-                Some(b']') => {
-                    at += skipped;
-                    self.place = Place::Tail;
-                }
+                Some(b']') => self.place = Place::Tail,
                 Some(_) => {
+                    if let Some(scan) = &mut self.scan {
+                        if !scan.ends_in(left) {
+                            break;
+                        }
+                        self.scan = None;
+                    }
                     let mut items = serde_json::Deserializer::from_slice(left).into_iter::<T>();
                     match items.next() {
                         Some(Ok(item)) => each(item),
-                        Some(Err(error)) if error.classify() == Category::Eof => break,
+                        Some(Err(error)) if error.classify() == Category::Eof => {
+                            let mut scan = Scan::default();
+                            // Numbers and words are short: they are parsed again.
+                            self.scan = (!scan.ends_in(left)).then_some(scan);
+                            break;
+                        }
                         Some(Err(error)) => return Err(BadList::Shape(error.to_string())),
                         None => break,
                     }
-                    at += skipped + items.byte_offset();
+                    at += items.byte_offset();
                 }
             }
         }
@@ -104,7 +148,8 @@ impl Items {
     }
 
     fn bounded(&self) -> Result<(), BadList> {
-        if self.held.len().max(self.rest.len()) > MAX_BUFFERED { Err(BadList::TooLong) } else { Ok(()) }
+        let most = if self.is_bare { MAX_BUFFERED_BARE } else { MAX_BUFFERED };
+        if self.held.len().max(self.rest.len()) > most { Err(BadList::TooLong(most)) } else { Ok(()) }
     }
 
     /// Ends the input of a bare list.
@@ -208,7 +253,45 @@ mod tests {
         assert!(matches!(read(br#"{"items":[{"a":1}"#, 5), Err(BadList::BrokenOff)));
         assert!(matches!(read(br#"{"items":[{"a":x}]}"#, 5), Err(BadList::Shape(_))));
         let long = format!(r#"{{"items":["{}"#, "x".repeat(MAX_BUFFERED + 1));
-        assert!(matches!(read(long.as_bytes(), 1 << 20), Err(BadList::TooLong)));
+        assert!(matches!(read(long.as_bytes(), 1 << 20), Err(BadList::TooLong(MAX_BUFFERED))));
+    }
+
+    #[test]
+    fn items_of_a_bare_list_are_small_and_blanks_before_them_are_not_held() {
+        let feed = |pieces: &[String]| {
+            let mut items = Items::bare();
+            pieces.iter().try_for_each(|piece| items.feed(piece.as_bytes(), |_: Value| ()))
+        };
+        let row = |length| format!(r#"["{}"#, "x".repeat(length));
+        assert!(feed(&[row(MAX_BUFFERED_BARE - 10)]).is_ok());
+        assert!(matches!(feed(&[row(MAX_BUFFERED_BARE)]), Err(BadList::TooLong(MAX_BUFFERED_BARE))));
+        let mut items = Items::bare();
+        items.feed(b"[", |_: Value| ()).unwrap();
+        for _ in 0..100 {
+            items.feed(" ,".repeat(MAX_BUFFERED_BARE / 4).as_bytes(), |_: Value| ()).unwrap();
+            assert!(items.held.is_empty());
+        }
+    }
+
+    #[test]
+    fn incomplete_item_is_parsed_once_when_it_is_complete() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static PARSED: AtomicUsize = AtomicUsize::new(0);
+        #[derive(Debug)]
+        struct Counted;
+        impl<'de> Deserialize<'de> for Counted {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                PARSED.fetch_add(1, Ordering::Relaxed);
+                serde::de::IgnoredAny::deserialize(deserializer).map(|_| Counted)
+            }
+        }
+        let text = format!(r#"[{{"a\\\"":["{}","\\\\"]}}]"#, "[x}".repeat(1000));
+        let (mut items, mut found) = (Items::bare(), 0);
+        for piece in text.as_bytes().chunks(3) {
+            items.feed(piece, |_: Counted| found += 1).unwrap();
+        }
+        items.finish_bare().unwrap();
+        assert_eq!((found, PARSED.load(Ordering::Relaxed)), (1, 2));
     }
 
     proptest! {

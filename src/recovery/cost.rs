@@ -74,11 +74,18 @@ pub struct Amount {
     pub byte_seconds: f64,
 }
 
+/// More cores and bytes of memory than any node has.
+const MAX_CORES: f64 = 4096.0;
+const MAX_BYTES: f64 = (1u64 << 46) as f64;
+
 impl Amount {
-    /// What these resources cost in this time.
+    /// What these resources cost in this time. More than any node has counts as what the largest node has: such a pod runs nowhere,
+    /// and would make the sums of all others invisible.
     pub fn of(resources: &ResourceList, time: Duration) -> Amount {
-        let of = |name: &str| resources.get(name).map_or(0.0, |quantity| quantity.as_f64()) * time.as_secs_f64();
-        Amount { core_seconds: of("cpu"), byte_seconds: of("memory") }
+        let of = |name: &str, most: f64| {
+            resources.get(name).map_or(0.0, |quantity| quantity.as_f64()).clamp(0.0, most) * time.as_secs_f64()
+        };
+        Amount { core_seconds: of("cpu", MAX_CORES), byte_seconds: of("memory", MAX_BYTES) }
     }
 
     /// Adds another one.
@@ -292,6 +299,12 @@ mod tests {
         let amount = Amount::of(&resources(), Duration::from_secs(10));
         assert_eq!(amount, Amount { core_seconds: 20.0, byte_seconds: 10.0 * 1_048_576.0 });
         assert_eq!(Amount::of(&ResourceList::default(), Duration::from_secs(10)), Amount::default());
+        let mut made_up = ResourceList::default();
+        for resource in ["cpu", "memory"] {
+            made_up.set(resource, "9E".parse().unwrap());
+        }
+        let amount = Amount::of(&made_up, Duration::from_secs(1));
+        assert_eq!(amount, Amount { core_seconds: MAX_CORES, byte_seconds: MAX_BYTES });
     }
 
     #[test]

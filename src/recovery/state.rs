@@ -1,6 +1,7 @@
 //! State of the recovery of one application, which the leader keeps between two plans. All of it can be lost: a restart or a new
 //! leader costs a delay, never a wrong deletion.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ const LARGE: usize = 4096;
 const ROUND: Duration = Duration::from_secs(60);
 /// An executor that no view has shown as removed for this long is forgotten: views are at least every ten minutes.
 const FORGET_CHECKS: Duration = Duration::from_secs(1800);
+/// At most this many executors that are missing are remembered of one driver.
+const MAX_MISSING: usize = 1024;
 /// At most this many findings are remembered as reported.
 const MAX_REPORTED: usize = 4096;
 
@@ -147,17 +150,25 @@ impl RecoveryState {
     }
 
     /// The executors that a driver's view contains and that have no pod, and since when. `ids` are those of the rows from the
-    /// first to the last id.
+    /// first to the last id; `is_row` is whether the view still contains an executor of another row.
     pub(super) fn missing(
         &mut self,
         driver: Creator,
         (first, last): (u64, u64),
         ids: &BTreeSet<u64>,
+        is_row: impl Fn(u64) -> bool,
         now: Instant,
     ) -> BTreeMap<u64, Instant> {
-        self.missing.retain(|(of, id), _| *of != driver || ids.contains(id) || *id < first || *id > last);
+        let is_other = |id: u64| (id < first || id > last) && is_row(id);
+        self.missing.retain(|(of, id), _| *of != driver || ids.contains(id) || is_other(*id));
+        let mut known = self.missing.keys().filter(|(of, _)| *of == driver).count();
         for id in ids {
-            self.missing.entry((driver, *id)).or_insert(now);
+            if let Entry::Vacant(entry) = self.missing.entry((driver, *id))
+                && known < MAX_MISSING
+            {
+                entry.insert(now);
+                known += 1;
+            }
         }
         self.missing.iter().filter(|((of, _), _)| *of == driver).map(|((_, id), since)| (*id, *since)).collect()
     }
@@ -217,5 +228,33 @@ impl RecoveryState {
         self.empty.retain(|uid, _| drivers.contains(&**uid));
         self.waiting_groups.retain(|key, _| groups(key));
         self.reported.retain(|_, last| is_recent(*last, REPORT_AGAIN));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::clock;
+
+    #[test]
+    fn executors_that_are_missing_are_forgotten_once_the_view_has_them_no_more() {
+        let (mut state, now, driver) = (RecoveryState::default(), clock::instant(), Creator::of_pod("d", "u"));
+        // A driver whose rows have other ids in every view, read in parts: the ids between two parts are in none of them.
+        for round in 0..1000u64 {
+            let ids: BTreeSet<u64> = (0..256).map(|id| round * 1000 + id).collect();
+            let rows = ids.clone();
+            let range = (round * 1000, round * 1000 + 256);
+            let missing = state.missing(driver, range, &ids, |id| rows.contains(&id), now);
+            assert_eq!(missing.len(), 256);
+        }
+        assert_eq!(state.missing.len(), 256);
+        // And one that has them all.
+        for round in 0..1000u64 {
+            let ids: BTreeSet<u64> = (0..256).map(|id| round * 1000 + id).collect();
+            state.missing(driver, (round * 1000, round * 1000 + 256), &ids, |_| true, now);
+        }
+        assert_eq!(state.missing.len(), MAX_MISSING);
+        let other = Creator::of_pod("e", "v");
+        assert_eq!(state.missing(other, (0, 9), &BTreeSet::from([1]), |_| true, now).len(), 1);
     }
 }

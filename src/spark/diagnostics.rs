@@ -1,7 +1,7 @@
 //! The diagnostics of a pod: kept only of pods that exited, are terminating, are disrupted, or cannot start, so that a hundred
 //! thousand healthy executors cost nothing.
 
-use crate::text::truncated;
+use crate::text::{harmless, truncated};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -280,9 +280,9 @@ fn words(reason: Option<&Text<'_>>, message: Option<&Text<'_>>) -> ReasonAndMess
     ReasonAndMessage { reason: text(reason, MAX_WORD), message: text(message, MAX_MESSAGE) }
 }
 
-/// At most `most` bytes, cut at a character boundary.
+/// At most `most` bytes, cut at a character boundary, that control no terminal: Events and logs show them.
 fn cut(text: &str, most: usize) -> Box<str> {
-    truncated(text, most).into()
+    truncated(&harmless(truncated(text, most)), most).into()
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use crate::text::{harmless, truncated};
 /// The body, with status 200, of a driver that is not ready (`ui/JettyUtils.scala`).
 pub const STARTING: &str = "Spark is starting up. Please wait a while until it's ready.";
 
-/// Longest `removeReason` that is kept, in bytes.
-const MAX_REASON: usize = 1024;
+/// Longest line of a `removeReason` that is kept, in bytes.
+const MAX_REASON: usize = 200;
 
 /// One executor of `/api/v1/applications/APP/allexecutors`, as the driver's status store has it (`ExecutorSummary`).
 ///
@@ -36,15 +36,21 @@ pub struct ExecutorSummary {
     pub registered: Option<Timestamp>,
     /// When the driver removed it.
     pub removed: Option<Timestamp>,
-    /// Why the driver removed it, at most 1024 bytes.
+    /// The first line of the reason for which the driver removed it, at most 200 bytes: a driver may list thousands.
     pub remove_reason: Option<Box<str>>,
 }
 
 impl ExecutorSummary {
-    /// The first line of the reason for which the driver removed it.
-    pub fn short_remove_reason(&self) -> Option<&str> {
-        self.remove_reason.as_deref()?.lines().map(str::trim).find(|line| !line.is_empty())
+    /// Number of bytes that it occupies in memory.
+    pub fn memory(&self) -> usize {
+        size_of::<ExecutorSummary>() + self.remove_reason.as_deref().map_or(0, str::len)
     }
+}
+
+/// The first line of a text that is not empty.
+fn first_line(text: &str) -> Option<Box<str>> {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(truncated(&harmless(truncated(line, MAX_REASON)), MAX_REASON).into())
 }
 
 impl<'de> Deserialize<'de> for ExecutorSummary {
@@ -77,9 +83,7 @@ impl<'de> Deserialize<'de> for ExecutorSummary {
             is_excluded: wire.is_excluded || wire.is_blacklisted,
             registered: time(wire.add_time),
             removed: time(wire.remove_time),
-            remove_reason: wire
-                .remove_reason
-                .map(|reason| truncated(&harmless(truncated(&reason, MAX_REASON)), MAX_REASON).into()),
+            remove_reason: wire.remove_reason.as_deref().and_then(first_line),
         })
     }
 }
@@ -256,10 +260,16 @@ mod tests {
     }
 
     #[test]
-    fn long_reason_is_truncated() {
-        let row = summary(&format!(r#"{{"id":"1","isActive":false,"removeReason":"{}"}}"#, "ü".repeat(4000))).unwrap();
-        let reason = row.remove_reason.unwrap();
-        assert!(reason.len() <= MAX_REASON && reason.starts_with("üü"), "{}", reason.len());
+    fn of_a_reason_one_short_line_is_kept() {
+        let of = |reason: &str| {
+            let row = serde_json::json!({"id": "1", "isActive": false, "removeReason": reason});
+            summary(&row.to_string()).unwrap().remove_reason
+        };
+        let long = of(&"ü".repeat(4000)).unwrap();
+        assert!(long.len() <= MAX_REASON && long.starts_with("üü"), "{}", long.len());
+        let exited = "\n  \nThe executor with id 1 exited with exit code 137.\n\nThe API gave: \n";
+        assert_eq!(of(exited).as_deref(), Some("The executor with id 1 exited with exit code 137."));
+        assert_eq!(of("\n \n"), None);
     }
 
     #[test]

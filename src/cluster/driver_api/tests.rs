@@ -106,6 +106,8 @@ async fn view_without_metrics_is_incomplete() {
 async fn each_other_answer_has_its_outcome() {
     for (status, body, expected) in [
         (200, rest::STARTING, DriverAnswer::Starting),
+        (200, "Spark is starting up.", failed(PollError::NotSpark)),
+        (200, "Spark is starting up. Please wait a while until it's ready. Or not.", failed(PollError::NotSpark)),
         (200, "<html>login</html>", failed(PollError::NotSpark)),
         (200, "{}", failed(PollError::NotSpark)),
         (200, r#"[{"id":"1"}]"#, failed(PollError::NotSpark)),
@@ -155,13 +157,33 @@ async fn closed_ports_are_refused_and_silence_times_out() {
 #[tokio::test]
 async fn endless_body_is_cut_off() {
     let mut tasks = JoinSet::new();
-    let row = Bytes::from([r#"{"id":"1","isActive":true,"hostPort":""#, &"x".repeat(1 << 16), r#""},"#].concat());
+    let row = Bytes::from([r#"{"id":"1","isActive":true,"hostPort":""#, &"x".repeat(1 << 15), r#""},"#].concat());
     let port = driver(&mut tasks, move |_| {
         let rows = std::iter::once(Bytes::from_static(b"[")).chain(std::iter::repeat(row.clone()));
         let body = StreamBody::new(futures::stream::iter(rows.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes)))));
         Response::new(BodyExt::boxed_unsync(body))
     });
     assert_eq!(only(port.await).await, failed(PollError::TooLarge));
+}
+
+#[tokio::test]
+async fn large_row_is_refused_and_of_reasons_little_is_kept() {
+    let asked = |body: String| async move {
+        let mut tasks = JoinSet::new();
+        let body: &'static str = body.leak();
+        let of = move |path: &str| if path.starts_with("/api") { answer(200, body) } else { answer(200, METRICS) };
+        only(driver(&mut tasks, of).await).await
+    };
+    let large = format!(r#"[{{"id":"1","isActive":true,"hostPort":"{}"}}"#, "x".repeat(1 << 20));
+    assert_eq!(asked(large).await, failed(PollError::TooLarge));
+    let reason = "x".repeat(1000);
+    let row = |id| format!(r#"{{"id":"{id}","isActive":false,"removeReason":"{reason}"}}"#);
+    let rows: Vec<String> = (1..=10_000).map(row).collect();
+    let answer = asked(format!("[{}]", rows.join(","))).await;
+    let DriverAnswer::View { executors, .. } = answer else { panic!("no view") };
+    let memory: usize = executors.iter().map(ExecutorSummary::memory).sum();
+    assert!(executors.len() == 10_000 && memory < 1_500_000, "{memory}");
+    assert!(executors[0].remove_reason.is_some());
 }
 
 #[tokio::test]

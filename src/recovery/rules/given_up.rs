@@ -32,7 +32,7 @@ pub(super) fn decide(
     }
     let since = checks.since.max(since);
     context.waited(since, Duration::ZERO, || {
-        let reason = row.short_remove_reason();
+        let reason = row.remove_reason.as_deref();
         let why = reason.map_or_else(String::new, |line| format!(": {line}"));
         let message = format!("runs, although its driver removed it at least {} ago{why}", context.ago(since));
         let remedy = match reason.is_some_and(is_caused_by_app) && !fault_injection::injected(Bug::FailuresNotKept) {

@@ -93,13 +93,9 @@ impl Scene {
             }
             self.actions.extend(effects.actions.into_iter().flat_map(|(_, all)| all).map(|action| (at, action)));
             for poll in effects.driver_polls {
-                let row = |id: u64, is_active: bool, reason: Option<&str>| ExecutorSummary {
-                    id: Some(id),
-                    is_active,
-                    is_excluded: false,
-                    registered: None,
-                    removed: None,
-                    remove_reason: reason.map(Into::into),
+                let row = |id: u64, is_active: bool, reason: Option<&str>| -> ExecutorSummary {
+                    let row = json!({"id": id.to_string(), "isActive": is_active, "removeReason": reason});
+                    serde_json::from_value(row).unwrap()
                 };
                 let answer = match self.answers.clone() {
                     Answers::Nothing => DriverAnswer::Failed(PollError::Timeout),
