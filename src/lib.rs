@@ -42,6 +42,7 @@
 //! | [`nodes`] | which nodes refuse or break executors, and which are suspect |
 //! | [`recorder`] | aggregation of Events |
 //! | [`views`] | what the debug port and the command line show |
+//! | [`ui`] | the web page: reports as HTML |
 //! | [`reconcile`] | the plan for one application: one file per rule |
 //! | [`controller`] | path B: work queue, lookups, confirmations, poll schedule, rate limit |
 //!
@@ -91,4 +92,5 @@ pub mod telemetry;
 pub mod text;
 pub mod time;
 pub mod tls;
+pub mod ui;
 pub mod views;

@@ -16,7 +16,7 @@ use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::workload::{self, OwningPod};
 use crate::recovery::cost::CostLedger;
 use crate::recovery::report::DeletedPod;
-use crate::recovery::shortage::shortage;
+use crate::recovery::shortage::{Shortage, shortage};
 use crate::recovery::target;
 use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot};
@@ -26,11 +26,13 @@ use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
 
 mod costs;
+mod groups;
 mod nodes;
 mod recovery_reports;
 mod timeline;
 
 pub use costs::{CostReport, CostRow, costs};
+pub use groups::GroupReport;
 pub use nodes::{FaultReport, NodeReport, NodesReport, SuspicionReport, nodes};
 pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport};
 use recovery_reports::{deletion, finding, shown};
@@ -74,6 +76,9 @@ pub struct AppReport {
     /// How many executors it lacks, and why; `None` if it lacks none, or if the number that it wants is not known.
     #[serde(default)]
     pub shortage: Option<ShortageReport>,
+    /// Its PodGroups, at most 20.
+    #[serde(default)]
+    pub groups: Vec<GroupReport>,
     /// What the recovery rules found, at most 100. Only the leader applies them.
     #[serde(default)]
     pub findings: Vec<FindingReport>,
@@ -253,6 +258,16 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
     }
 }
 
+/// One application, with the lives of its executors.
+pub fn application(snapshot: &Snapshot, history: &History, namespace: &str, name: &str, now: Timestamp) -> WhyReport {
+    let is_it = |key: &AppKey, _: &Application, _: &[&Exit]| key.namespace() == namespace && key.selector() == name;
+    WhyReport {
+        apps: reports(snapshot, history, now, is_it),
+        timelines: timelines(snapshot, history, is_it),
+        ..WhyReport::default()
+    }
+}
+
 /// The lives of the executors of the selected applications.
 fn timelines(
     snapshot: &Snapshot,
@@ -334,6 +349,7 @@ fn report(
         driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, exits, driver)),
         executors,
         shortage: liveness.pod().and_then(|driver| lack(snapshot, key, app, exits, (driver, &sets), now)),
+        groups: groups::groups(snapshot, key, app),
         findings: history.recovery.of(key).into_iter().flat_map(|report| &report.findings).map(finding).collect(),
         deletions: history.recovery.deleted_of(key).rev().take(MAX_DELETIONS).map(deletion).collect(),
         troubled: troubled.map(|executor| executor_report(snapshot, history, key, executor, gone, now)).collect(),
@@ -354,7 +370,36 @@ fn lack(
     let view = recovery::view_of(snapshot, key, driver.creator);
     let target = target::target(snapshot, driver, view, target::replicas(snapshot, key, driver, sets))?;
     let executors = app.executors().values().map(|executor| &**executor);
-    shortage(snapshot, key, executors, exits, (driver, target), now).map(recovery_reports::shortage)
+    let shortage = shortage(snapshot, key, executors, exits, (driver, target), now)?;
+    let since = lacks_since(app, exits, &shortage);
+    Some(recovery_reports::shortage(shortage, since))
+}
+
+/// Since when an application has lacked executors, by what its pods state.
+fn lacks_since(app: &Application, exits: &[&Exit], shortage: &Shortage) -> Option<Timestamp> {
+    let waits = |executor: &&Arc<Executor>| !executor.state.is_final() && executor.state != ExecutorPodState::Running;
+    let waiting = app.executors().values().filter(waits).filter_map(|executor| executor.created);
+    let waiting = waiting.filter_map(|created| Timestamp::from_second(created.get()).ok()).min();
+    // Of those that have no pod, the exits are the latest ones.
+    let wanted = usize::try_from(shortage.target.count).unwrap_or(usize::MAX);
+    let without_pod = wanted.saturating_sub(shortage.running + shortage.pending);
+    let mut ended: Vec<Timestamp> = exits.iter().map(|exit| exit.ended_at()).collect();
+    ended.sort_unstable_by(|one, other| other.cmp(one));
+    let exited = ended.get(without_pod.min(ended.len()).wrapping_sub(1)).copied();
+    waiting.into_iter().chain(exited).min()
+}
+
+/// Time since a timestamp of a report: `3m ago`.
+pub fn ago(time: &str, now: Timestamp) -> String {
+    let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
+    let seconds = now.duration_since(time).as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match () {
+        () if days >= 2 => format!("{days}d ago"),
+        () if hours >= 2 => format!("{hours}h ago"),
+        () if minutes >= 2 => format!("{minutes}m ago"),
+        () => format!("{seconds}s ago"),
+    }
 }
 
 /// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.

@@ -29,12 +29,14 @@ use crate::http::capacity::Capacities;
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Listener, Shutdown};
 use crate::http::webhook::{Admit, Handlers, Mutate, Validate};
-use crate::http::{admin, debug, webhook};
+use crate::http::{admin, debug, ui, webhook};
 use crate::policy::Policies;
 use crate::runtime::clock;
 use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::Snapshot;
+use crate::tls::serving::Serving;
+use crate::ui::ReplicaReport;
 
 /// The source of the policies.
 #[derive(Clone, Debug)]
@@ -70,6 +72,10 @@ pub struct Options {
     pub signing: Option<SigningSecret>,
     /// The address of `/debug/`; not served if `None`.
     pub debug: Option<SocketAddr>,
+    /// Whether it also serves the web page.
+    pub ui: bool,
+    /// The names by which clients may call it, beside addresses and localhost.
+    pub debug_hosts: Vec<String>,
     /// How often the policy file and the certificate files are polled.
     pub file_poll_interval: Duration,
     /// The leader election.
@@ -174,6 +180,7 @@ impl App {
         });
         let answers = Handlers { mutate, admit: Arc::new(Admit(validate.clone())), validate };
         let routes = webhook::router(answers, Limits::default(), metrics.http.clone());
+        let shown_certificate = serving.clone();
         let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.http.clone(), shutdown.clone());
         supervisor.spawn("webhook", async move {
             Ok(server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end).await?)
@@ -188,11 +195,21 @@ impl App {
         if let Some(debug) = options.debug {
             let listener = Listener::bind(debug)?.limited(of_debug, metrics.http.listener("debug"));
             debug_address = Some(listener.address());
-            let routes = debug::router(debug::DebugState {
+            let address = listener.address();
+            let shown = debug::DebugState {
                 snapshot: snapshot.clone(),
                 history: replica.history(),
                 leader_state: replica.leader_state(),
+            };
+            let page = options.ui.then(|| ui::UiState {
+                snapshot: snapshot.clone(),
+                history: replica.history(),
+                replica: this_replica(&options.election, &replica, &shown_certificate, address),
+                stop: debug_ending.draining.clone(),
+                // A page that updates occupies a connection; the command line needs some, too.
+                most_live: (of_debug.most / 2).max(1),
             });
+            let routes = debug::router(shown, page, ui::HostNames(options.debug_hosts.into()));
             supervisor.spawn("debug", async move {
                 Ok(server::serve_plain(listener, routes, Deadlines::default(), debug_ending).await?)
             });
@@ -275,6 +292,26 @@ impl App {
         self.drain();
         self.supervisor.stop().await
     }
+}
+
+/// What the web page shows about this replica.
+fn this_replica(
+    election: &Election,
+    replica: &Replica,
+    serving: &Arc<Serving>,
+    debug: SocketAddr,
+) -> Arc<dyn Fn() -> ReplicaReport + Send + Sync> {
+    let (state, leader, complete) = (replica.leader_state(), replica.leader(), replica.complete());
+    let (election, serving) = (election.clone(), serving.clone());
+    Arc::new(move || ReplicaReport {
+        identity: election.identity.clone(),
+        namespace: election.namespace.clone(),
+        state: ReplicaReport::state(state()),
+        leader: leader().map(|leader| leader.to_string()),
+        is_complete: *complete.borrow(),
+        certificate_until: serving.not_after().map(|time| time.to_string()),
+        port: debug.port(),
+    })
 }
 
 async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(Config, Option<Reloader>)> {

@@ -65,8 +65,7 @@ fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
             Some(pod) => format!("{pod} ({})", super::why::driver_state(&app.driver)),
             None => app.driver.liveness.clone(),
         };
-        let last =
-            app.exits.first().map(|exit| format!("{} {} {}", super::why::ago(&exit.at, now), exit.pod, exit.cause));
+        let last = app.exits.first().map(|exit| format!("{} {} {}", views::ago(&exit.at, now), exit.pod, exit.cause));
         use ExecutorPodState::{Deleted, Failed, Pending, Running, Succeeded, Terminating, Unknown};
         [
             app.namespace.clone(),

@@ -4,10 +4,9 @@ use std::io::{self, Write};
 
 use super::output::{self, FAILED, OK, Output, block_on, failed, plain};
 use super::query::{Found, Source};
-use super::why::ago;
 use crate::runtime::clock;
 use crate::time::Now;
-use crate::views::{self, NodeReport, NodesReport};
+use crate::views::{self, NodeReport, NodesReport, ago};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -36,9 +36,17 @@ pub(super) struct Args {
     /// Address of /livez, /readyz and /metrics, HTTP.
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     metrics_listen: SocketAddr,
-    /// Address of /debug/apps and /debug/why, HTTP: for `spark-usher apps` and `why` through kubectl port-forward.
+    /// Address of /debug and of the web page, HTTP: for `spark-usher apps` and `why`, and for a browser, through kubectl
+    /// port-forward.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6060")]
     debug_listen: SocketAddr,
+    /// Serve only /debug there, and no web page.
+    #[arg(long)]
+    no_ui: bool,
+    /// Names by which clients may call that address, beside addresses and localhost: a request to any other name is refused,
+    /// because a web site can let its own name resolve to it.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    debug_hosts: Vec<String>,
     /// Secret in spark-usher's namespace that stores the serving certificate. The leader creates and renews the certificate,
     /// and writes its CA into the webhook configurations.
     #[arg(long, value_name = "NAME", requires = "tls_names", conflicts_with_all = ["tls_cert", "self_signed_for"])]
@@ -168,6 +176,8 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         webhook: args.webhook_listen,
         metrics: args.metrics_listen,
         debug: Some(args.debug_listen),
+        ui: !args.no_ui,
+        debug_hosts: args.debug_hosts.clone(),
         certificate: certificate(args, &namespace)?,
         validating_policies: args.validating_policies.clone(),
         signing: args.signing_secret.clone().map(|name| SigningSecret { namespace: namespace.clone(), name }),

@@ -10,7 +10,7 @@ use super::output::{FAILED, OK, Output, block_on, failed, plain, report_line};
 use super::query::{Found, Source};
 use super::timeline;
 use crate::runtime::clock;
-use crate::views::{self, AppReport, DriverReport, DriverViewReport, ExecutorReport, ExitReport, Of, WhyReport};
+use crate::views::{self, AppReport, DriverReport, DriverViewReport, ExecutorReport, ExitReport, Of, WhyReport, ago};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -102,19 +102,6 @@ fn number(id: Option<u64>) -> String {
 
 fn when(time: &str, now: Timestamp) -> String {
     format!("{time}, {}", ago(time, now))
-}
-
-/// Time since a timestamp: `3m ago`.
-pub(super) fn ago(time: &str, now: Timestamp) -> String {
-    let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
-    let seconds = now.duration_since(time).as_secs().max(0);
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
-    match () {
-        () if days >= 2 => format!("{days}d ago"),
-        () if hours >= 2 => format!("{hours}h ago"),
-        () if minutes >= 2 => format!("{minutes}m ago"),
-        () => format!("{seconds}s ago"),
-    }
 }
 
 fn present(executor: &ExecutorReport, out: &mut dyn Write) -> io::Result<()> {

@@ -74,8 +74,8 @@ impl Leadership {
 pub enum ElectionState {
     /// This replica leads.
     Leader(Arc<Leadership>),
-    /// Another replica holds a Lease that is not expired.
-    Follower,
+    /// Another replica, of this identity, holds a Lease that is not expired.
+    Follower(Arc<str>),
     /// No leader is known.
     #[default]
     NoLeader,
@@ -86,7 +86,7 @@ impl ElectionState {
     pub fn leadership(&self) -> Option<&Arc<Leadership>> {
         match self {
             ElectionState::Leader(leadership) => Some(leadership),
-            ElectionState::Follower | ElectionState::NoLeader => None,
+            ElectionState::Follower(_) | ElectionState::NoLeader => None,
         }
     }
 }
@@ -95,7 +95,7 @@ impl From<&ElectionState> for LeaderState {
     fn from(state: &ElectionState) -> LeaderState {
         match state {
             ElectionState::Leader(_) => LeaderState::Leader,
-            ElectionState::Follower => LeaderState::Follower,
+            ElectionState::Follower(_) => LeaderState::Follower,
             ElectionState::NoLeader => LeaderState::NoLeader,
         }
     }
@@ -151,7 +151,7 @@ impl LeadershipReceiver {
     pub fn leader_state(&self, leadership: Option<&Arc<Leadership>>) -> LeaderState {
         match (leadership, &*self.election.borrow()) {
             (Some(_), _) => LeaderState::Leader,
-            (None, ElectionState::Follower) => LeaderState::Follower,
+            (None, ElectionState::Follower(_)) => LeaderState::Follower,
             (None, ElectionState::Leader(_) | ElectionState::NoLeader) => LeaderState::NoLeader,
         }
     }
@@ -241,7 +241,7 @@ pub async fn run(
         }
         if lost.is_some() || !leads(&state) {
             until.send_replace(None);
-            follow(&state, elector.has_leader());
+            follow(&state, elector.leader());
         }
         let leads = leads(&state);
         metrics.leader.set(i64::from(leads));
@@ -270,7 +270,7 @@ pub async fn run(
     until.send_replace(None);
     if leads {
         tracing::warn!(why = "stopping", "stopped leading");
-        follow(&state, false);
+        follow(&state, None);
     }
     metrics.leader.set(0);
     if leads && let Err(error) = elector.release().await {
@@ -283,8 +283,8 @@ fn leads(state: &watch::Sender<ElectionState>) -> bool {
 }
 
 /// This replica does not lead. Only a change wakes the receivers: a follower calls this in every round.
-fn follow(state: &watch::Sender<ElectionState>, has_leader: bool) {
-    let next = if has_leader { ElectionState::Follower } else { ElectionState::NoLeader };
+fn follow(state: &watch::Sender<ElectionState>, leader: Option<&str>) {
+    let next = leader.map_or(ElectionState::NoLeader, |leader| ElectionState::Follower(leader.into()));
     state.send_if_modified(|state| {
         let modified = std::mem::discriminant(state) != std::mem::discriminant(&next);
         *state = next;
@@ -492,10 +492,10 @@ impl Elector {
         call(limit, released).await
     }
 
-    /// Whether another replica leads.
-    fn has_leader(&self) -> bool {
-        let other = self.observed.as_ref().filter(|seen| !seen.is_over(clock::instant()));
-        other.and_then(|seen| seen.record.holder.as_ref()).is_some_and(|holder| *holder != self.election.identity)
+    /// The identity of another replica that leads.
+    fn leader(&self) -> Option<&str> {
+        let other = self.observed.as_ref().filter(|seen| !seen.is_over(clock::instant()))?;
+        other.record.holder.as_deref().filter(|holder| *holder != self.election.identity)
     }
 
     /// The delay until the next round: the period, up to a fifth shorter or longer so that replicas do not act in lockstep,

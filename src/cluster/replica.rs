@@ -94,6 +94,15 @@ impl Replica {
         Arc::new(move || LeaderState::from(&*election.borrow()))
     }
 
+    /// Returns a function that returns the identity of the leader, if another replica leads.
+    pub fn leader(&self) -> Arc<dyn Fn() -> Option<Arc<str>> + Send + Sync> {
+        let election = self.election.subscribe();
+        Arc::new(move || match &*election.borrow() {
+            ElectionState::Follower(leader) => Some(leader.clone()),
+            ElectionState::Leader(_) | ElectionState::NoLeader => None,
+        })
+    }
+
     /// Starts the tasks. They end when the supervisor stops; the Lease is released earlier, when `shutdown` is cancelled.
     pub fn start(self, work: ReplicaConfig, supervisor: &mut Supervisor) {
         let ReplicaConfig {

@@ -1,5 +1,5 @@
-//! Serves `/debug/apps`, `/debug/why`, `/debug/cost` and `/debug/nodes` on a separate port, which listens on loopback and is reached by port-forward:
-//! pod names and termination messages must not be visible to every client that may scrape metrics.
+//! Serves `/debug/apps`, `/debug/why`, `/debug/cost`, `/debug/nodes` and the web page on a separate port, which listens on loopback
+//! and is reached by port-forward: pod names and termination messages must not be visible to every client that may scrape metrics.
 
 use std::sync::Arc;
 
@@ -9,10 +9,12 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
+use super::ui::{self, HostNames, UiState};
 use crate::leader::LeaderState;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
@@ -34,8 +36,13 @@ pub struct DebugState {
     pub leader_state: Arc<dyn Fn() -> LeaderState + Send + Sync>,
 }
 
-/// Routes of the debug port.
-pub fn router(shown: DebugState) -> Router {
+/// Routes of the debug port, and those of the web page. Only requests to these names are answered.
+pub fn router(shown: DebugState, page: Option<UiState>, names: HostNames) -> Router {
+    let page = page.map_or_else(Router::new, ui::router);
+    routes(shown).merge(page).layer(from_fn_with_state(names, ui::refuse_foreign))
+}
+
+fn routes(shown: DebugState) -> Router {
     Router::new()
         .route("/debug/apps", get(apps))
         .route("/debug/why", get(why))

@@ -11,4 +11,5 @@ mod fairness;
 pub mod limits;
 pub mod metrics;
 pub mod server;
+pub mod ui;
 pub mod webhook;

@@ -174,7 +174,7 @@ pub(super) fn waiting_group<'s>(
 }
 
 /// The number of members that a PodGroup waits for.
-fn size_of(group: &Group) -> Option<u64> {
+pub fn size_of(group: &Group) -> Option<u64> {
     let at = |pointer: &str| group.spec.pointer(pointer)?.as_u64();
     at("/minMember").or_else(|| at("/schedulingPolicy/gang/minCount"))
 }

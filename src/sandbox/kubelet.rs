@@ -15,7 +15,7 @@ use crate::json::{at, list, set, text};
 use crate::runtime::clock;
 
 /// Annotation: the pod's containers exit with this code after this time, `CODE@AFTER`, such as `0@5s` or `137@200ms`.
-pub(super) const EXIT: &str = "sandbox.spark-usher.io/exit";
+pub const EXIT: &str = "sandbox.spark-usher.io/exit";
 
 /// Annotation of a pod or a Node: with the value `down`, the node does not respond: pods neither start nor terminate; with
 /// `starts-nothing`, pods do not start, as on a node that cannot pull images.

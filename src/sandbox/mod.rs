@@ -41,4 +41,6 @@ mod watch;
 mod webhook;
 mod write;
 
+pub use kubelet::EXIT as EXIT_ANNOTATION;
+
 pub use serve::{InProcess, Options, Pods, Sandbox, Version};

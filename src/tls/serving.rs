@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -29,6 +30,11 @@ impl Serving {
     /// Serves this certificate from now on.
     pub fn replace(&self, certificate: Certificate) {
         self.0.store(Some(Arc::new(certificate)));
+    }
+
+    /// When the current certificate expires.
+    pub fn not_after(&self) -> Option<Timestamp> {
+        self.0.load().as_ref().map(|certificate| certificate.not_after)
     }
 
     /// A server configuration that always serves the current certificate: TLS 1.2 and 1.3, HTTP/1.1 for API servers (which use

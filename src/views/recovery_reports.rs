@@ -18,6 +18,9 @@ pub struct ShortageReport {
     pub running: usize,
     /// How many are pending.
     pub pending: usize,
+    /// Since when it has lacked one: when the first of them was requested, or exited; `None` if that is not known.
+    #[serde(default)]
+    pub since: Option<String>,
     /// Why the others do not run, the most frequent cause first.
     pub causes: Vec<ShortageCauseReport>,
 }
@@ -68,7 +71,7 @@ pub struct DeletionReport {
     pub message: String,
 }
 
-pub(super) fn shortage(shortage: Shortage) -> ShortageReport {
+pub(super) fn shortage(shortage: Shortage, since: Option<Timestamp>) -> ShortageReport {
     let causes = shortage.causes.into_iter().map(|cause| ShortageCauseReport {
         cause: cause.kind.as_str().to_owned(),
         count: cause.count,
@@ -79,6 +82,7 @@ pub(super) fn shortage(shortage: Shortage) -> ShortageReport {
         source: shortage.target.source.text().to_owned(),
         running: shortage.running,
         pending: shortage.pending,
+        since: since.map(shown),
         causes: causes.collect(),
     }
 }

@@ -429,6 +429,8 @@ impl Cluster {
             webhook: free,
             metrics: free,
             debug: Some(free),
+            ui: true,
+            debug_hosts: Vec::new(),
             certificate,
             client_ca: None,
             capacities: Capacities::default(),

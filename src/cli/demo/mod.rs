@@ -4,6 +4,7 @@
 mod report;
 mod run;
 mod scenario;
+mod story;
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -43,7 +44,7 @@ pub(super) struct Args {
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
-    /// Continue to run with one application, and write a kubeconfig.
+    /// Continue to run with applications that come and go, serve the web page, and write a kubeconfig.
     #[arg(long)]
     keep: bool,
     /// File to which --keep writes the kubeconfig.
@@ -124,7 +125,8 @@ async fn create_objects(admin: &kube::Client, scenarios: &[Scenario]) -> anyhow:
     let namespaces = scenarios
         .iter()
         .flat_map(|scenario| [namespace(scenario.name, Side::With), namespace(scenario.name, Side::Without)])
-        .chain([KEPT.to_owned()]);
+        .chain([KEPT.to_owned()])
+        .chain(story::NAMESPACES.map(str::to_owned));
     for name in namespaces {
         make(admin, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}), "namespaces").await?;
     }
@@ -168,6 +170,8 @@ async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, scenarios: &[Scena
         webhook: free,
         metrics: free,
         debug: Some(free),
+        ui: true,
+        debug_hosts: Vec::new(),
         certificate: CertificateSource::Given(certificate),
         client_ca: None,
         capacities: Capacities::default(),
@@ -189,9 +193,9 @@ async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, scenarios: &[Scena
     })
     .await?;
     let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
-    let namespaces: Vec<String> =
-        scenarios.iter().map(|scenario| namespace(scenario.name, Side::With)).chain([KEPT.to_owned()]).collect();
-    let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+    let namespaces: Vec<String> = scenarios.iter().map(|scenario| namespace(scenario.name, Side::With)).collect();
+    let kept = story::NAMESPACES.into_iter().chain([KEPT]);
+    let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).chain(kept).collect();
     let object = webhooks::mutating(&url, authority.pem(), &namespaces);
     let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
     api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
@@ -218,7 +222,7 @@ async fn run_scenario(
     Ok(Outcome::new(scenario, (one, one_after), (two, two_after), how))
 }
 
-/// Leaves one application running until a signal.
+/// Leaves one application running, and plays the story, until a signal.
 async fn keep(
     args: &Args,
     out: &mut dyn Write,
@@ -237,11 +241,13 @@ async fn keep(
     stage.start_executors(scenario, &driver).await?;
     super::sandbox::write_kubeconfig(&args.kubeconfig, &sandbox.kubeconfig())?;
     if !args.json {
-        report::print_kept(out, &args.kubeconfig, KEPT, scenario.driver_name())?;
+        report::print_kept(out, &args.kubeconfig, KEPT, scenario.driver_name(), app.debug())?;
     }
     out.flush()?;
+    let stage = |namespace: &str| Stage { sandbox, admin: admin.clone(), namespace: namespace.to_owned() };
     let ended = tokio::select! {
         error = app.failed() => Err(error),
+        told = story::play(stage, scenario) => told.context("the story of the demo"),
         _ = signals.next() => Ok(()),
     };
     let _ = std::fs::remove_file(&args.kubeconfig);

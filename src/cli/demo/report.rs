@@ -1,6 +1,7 @@
 //! Reports a scenario, as text or JSON, and runs the checks that determine the exit code.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -295,8 +296,18 @@ pub(super) fn print_summary(out: &mut dyn Write, all: &[Outcome], took: Duration
     writeln!(out, "\n{held} of {total} checks passed in {}", short(took))
 }
 
-pub(super) fn print_kept(out: &mut dyn Write, kubeconfig: &Path, namespace: &str, driver: &str) -> io::Result<()> {
+pub(super) fn print_kept(
+    out: &mut dyn Write,
+    kubeconfig: &Path,
+    namespace: &str,
+    driver: &str,
+    page: Option<SocketAddr>,
+) -> io::Result<()> {
     let path = kubeconfig.display();
+    if let Some(page) = page {
+        writeln!(out, "\nWeb page: http://{page}/")?;
+        writeln!(out, "   spark-usher apps --debug http://{page}")?;
+    }
     writeln!(out, "\nStill running; Ctrl-C stops it. An application runs in the namespace {namespace}:")?;
     writeln!(out, "   kubectl --kubeconfig {path} get pods -n {namespace} -o wide")?;
     writeln!(out, "   kubectl --kubeconfig {path} get podgroups.scheduling.volcano.sh -n {namespace}")?;

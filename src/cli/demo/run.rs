@@ -1,5 +1,6 @@
 //! Runs a scenario in one namespace, and records the observations.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -66,22 +67,56 @@ impl Stage<'_> {
         Ok(serde_json::to_value(made.with_context(|| format!("cannot create a {kind}"))?)?)
     }
 
+    /// Creates an object that applications of one namespace share.
+    async fn create_unless_it_exists(&self, api: &Api<DynamicObject>, object: Value) -> anyhow::Result<()> {
+        match self.create(api, object).await {
+            Err(error) if matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409) => {
+                Ok(())
+            }
+            made => made.map(drop),
+        }
+    }
+
+    /// Creates some of a scenario's executors by its driver, and does not wait until they run.
+    pub(super) async fn create_executors(
+        &self,
+        scenario: &Scenario,
+        driver: &Value,
+        which: Range<usize>,
+    ) -> anyhow::Result<()> {
+        let client = self.as_driver(driver).await?;
+        for executor in scenario.executors.get(which).unwrap_or_default() {
+            let uid = text(driver, &["metadata", "uid"]);
+            let executor = with_owner(executor.clone(), "Pod", scenario.driver_name(), uid);
+            self.create(&self.pods(&client), executor).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a pod.
+    pub(super) async fn delete(&self, pod: &str) -> anyhow::Result<()> {
+        self.pods(&self.admin).delete(pod, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
     /// Creates the driver, the objects that it mounts, and its account.
     pub(super) async fn start_driver(&self, scenario: &Scenario) -> anyhow::Result<Value> {
         let account = text(&scenario.driver, &["spec", "serviceAccountName"]).to_owned();
         let accounts = self.api(&self.admin, ("", "v1", "ServiceAccount", "serviceaccounts"));
         if account != "default" {
             let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}});
-            self.create(&accounts, object).await?;
+            self.create_unless_it_exists(&accounts, object).await?;
         }
         let driver = self.create(&self.pods(&self.admin), scenario.driver.clone()).await?;
         let maps = self.api(&self.admin, ("", "v1", "ConfigMap", "configmaps"));
         for name in scenario.config_maps() {
             let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-            if let Some(properties) = scenario.properties.filter(|_| scenario.driver_config_map() == Some(&name)) {
-                set(&mut map, &["data", labels::PROPERTIES_KEY], properties);
+            if let Some(properties) =
+                scenario.properties.as_ref().filter(|_| scenario.driver_config_map() == Some(&name))
+            {
+                set(&mut map, &["data", labels::PROPERTIES_KEY], &**properties);
             }
-            self.create(&maps, map).await?;
+            self.create_unless_it_exists(&maps, map).await?;
         }
         self.until("the driver runs", async || {
             let pod = self.pods(&self.admin).get_opt(scenario.driver_name()).await?;

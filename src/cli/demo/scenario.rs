@@ -1,6 +1,8 @@
 //! The scenarios: pods that real Spark 4.3.0 sent to a real API server (`tests/fixtures/reviews`), adapted to a new
 //! cluster: namespace names and uids are the sandbox's own, everything else is as recorded.
 
+use std::borrow::Cow;
+
 use anyhow::Context;
 use serde_json::{Value, json};
 
@@ -26,7 +28,7 @@ pub(super) struct Scenario {
     /// The driver's pod.
     pub(super) driver: Value,
     /// The `spark.properties` of the driver's ConfigMap.
-    pub(super) properties: Option<&'static str>,
+    pub(super) properties: Option<Cow<'static, str>>,
     /// A StatefulSet that the driver creates and that owns the executors.
     pub(super) stateful_set: Option<String>,
     /// The executors, in the order of their creation.
@@ -107,7 +109,7 @@ fn cluster_mode() -> anyhow::Result<Scenario> {
         about: "Spark sets the driver's pod as owner. spark-usher reads the number of executors from the driver's \
                 ConfigMap: spark.executor.instances=3.",
         driver,
-        properties: Some("spark.executor.instances=3\n"),
+        properties: Some("spark.executor.instances=3\n".into()),
         stateful_set: None,
         executors: executors.collect::<anyhow::Result<_>>()?,
         owned_by_spark: true,
@@ -131,7 +133,7 @@ fn stateful_set() -> anyhow::Result<Scenario> {
         about: "The StatefulSet controller creates the executors. Their owner is the StatefulSet, which the driver \
                 owns, and remains so. The webhook adds only the scheduling fields.",
         driver,
-        properties: Some("spark.executor.instances=2\nspark.kubernetes.allocation.pods.allocator=statefulset\n"),
+        properties: Some("spark.executor.instances=2\nspark.kubernetes.allocation.pods.allocator=statefulset\n".into()),
         stateful_set: Some(name),
         executors,
         owned_by_spark: true,

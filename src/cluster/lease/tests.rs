@@ -152,7 +152,7 @@ async fn renewal_takes_one_request_unless_another_client_wrote_the_lease() {
     server.lock().unwrap().lease.as_mut().unwrap()["metadata"]["resourceVersion"] = "99".into();
     assert!(!elector.try_acquire_or_renew().await.unwrap());
     assert_eq!(requests(), "PUT GET");
-    assert!(elector.has_leader());
+    assert!(elector.leader().is_some());
 }
 
 /// The API server stores the first Lease, and its answer is lost.
@@ -179,7 +179,7 @@ async fn retry_of_follower_does_not_notify_election_receivers() {
     // The other replica does not renew the Lease, which is valid for four seconds.
     let mut running = std::pin::pin!(running);
     assert!(tokio::time::timeout(Duration::from_millis(500), &mut running).await.is_err());
-    assert!(matches!(*seen.borrow_and_update(), ElectionState::Follower));
+    assert!(matches!(*seen.borrow_and_update(), ElectionState::Follower(_)));
     assert!(tokio::time::timeout(Duration::from_secs(3), &mut running).await.is_err());
     let rounds = server.lock().unwrap().requests.len();
     assert!(rounds >= 3, "{rounds} requests");
@@ -220,7 +220,7 @@ async fn receiver_is_notified_of_each_own_leadership_only() {
     let (state, election) = watch::channel(ElectionState::NoLeader);
     let mut leadership = LeadershipReceiver::new(election);
     let lead = || ElectionState::Leader(Arc::new(Leadership::of(Duration::from_secs(9))));
-    state.send_replace(ElectionState::Follower);
+    state.send_replace(ElectionState::Follower("other".into()));
     let soon = Duration::from_secs(1);
     assert!(tokio::time::timeout(soon, leadership.changed()).await.is_err(), "another leader is not a leadership");
     assert_eq!(leadership.leader_state(None), LeaderState::Follower);

@@ -227,7 +227,7 @@ impl Sim {
         for (uid, known) in own {
             let is_active = self.is_active(uid, known);
             let by_app = known.given_up.is_some_and(|(_, by_app)| by_app);
-            let reason = if by_app { "\nThe executor with id 1 exited with exit code 52(JVM OOM)." } else { "lost" };
+            let reason = if by_app { "The executor with id 1 exited with exit code 52(JVM OOM)." } else { "lost" };
             let row = ExecutorSummary {
                 id: Some(u64::from(known.id)),
                 is_active,

@@ -1,0 +1,352 @@
+//! All applications: those that lack executors first, with the cause, and since when.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::{Deserialize, Deserializer};
+
+use super::layout::{Kind, address, badge, encoded, since, text};
+use crate::views::{AppReport, DriverReport};
+
+/// How many applications one page has.
+const ROWS: usize = 100;
+
+/// Which applications are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AppsQuery {
+    /// A part of the name of the application, of its namespace, its driver or an executor in trouble; ignores case.
+    pub q: String,
+    /// The namespace; empty for all.
+    pub namespace: String,
+    /// The state of the driver; empty for all.
+    pub state: String,
+    /// What is wrong.
+    #[serde(deserialize_with = "word")]
+    pub trouble: Trouble,
+    /// In which order.
+    #[serde(deserialize_with = "word")]
+    pub sort: Sort,
+    /// From 1.
+    #[serde(deserialize_with = "number")]
+    pub page: usize,
+}
+
+macro_rules! words {
+    ($(#[doc = $title:literal])+ $kind:ident, default $default:ident { $($(#[doc = $doc:literal])+ $name:ident = $word:literal $text:literal;)+ }) => {
+        $(#[doc = $title])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $kind {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl $kind {
+            const ALL: &'static [$kind] = &[$($kind::$name,)+];
+
+            fn as_str(self) -> &'static str {
+                match self { $($kind::$name => $word,)+ }
+            }
+
+            fn text(self) -> &'static str {
+                match self { $($kind::$name => $text,)+ }
+            }
+        }
+
+        impl Default for $kind {
+            fn default() -> $kind {
+                $kind::$default
+            }
+        }
+
+        impl From<&str> for $kind {
+            /// The default for any other word.
+            fn from(word: &str) -> $kind {
+                $kind::ALL.iter().copied().find(|one| one.as_str() == word).unwrap_or_default()
+            }
+        }
+    };
+}
+
+words! {
+    /// What is wrong with the applications that are shown.
+    Trouble, default All {
+        /// All applications.
+        All = "" "all applications";
+        /// Those with any of the following.
+        Any = "any" "with any trouble";
+        /// Those that lack executors.
+        Lacks = "lacks" "that lack executors";
+        /// Those with findings of recovery rules.
+        Findings = "findings" "with findings of recovery";
+        /// Those with executors in trouble.
+        Executors = "executors" "with executors in trouble";
+        /// Those whose driver failed or is gone.
+        Driver = "driver" "whose driver failed or is gone";
+        /// Those with abnormal exits.
+        Exits = "exits" "with abnormal exits";
+    }
+}
+
+words! {
+    /// The order of applications.
+    Sort, default Trouble {
+        /// Those with trouble first.
+        Trouble = "" "trouble first";
+        /// By namespace and name.
+        Name = "name" "namespace and name";
+        /// Those that lack the most executors first.
+        Lacks = "lacks" "most executors lacking";
+        /// Those with the most executors first.
+        Executors = "executors" "most executors";
+        /// Those that exited last first.
+        Exits = "exits" "last exit";
+    }
+}
+
+/// A word of a query: a value that is not known means the default.
+fn word<'de, D: Deserializer<'de>, T: for<'a> From<&'a str>>(deserializer: D) -> Result<T, D::Error> {
+    Ok(T::from(String::deserialize(deserializer)?.as_str()))
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    Ok(String::deserialize(deserializer)?.parse().unwrap_or_default())
+}
+
+/// How many executors an application lacks.
+pub(super) fn lacks(app: &AppReport) -> usize {
+    let of = |target: u32, running: usize| usize::try_from(target).unwrap_or(usize::MAX).saturating_sub(running);
+    app.shortage.as_ref().map_or(0, |shortage| of(shortage.target, shortage.running))
+}
+
+fn is_driver_in_trouble(app: &AppReport) -> bool {
+    let has_executors = app.executors.iter().any(|(state, count)| *count > 0 && !matches!(state.as_str(), "succeeded"));
+    app.driver.state.as_deref() == Some("failed") || app.driver.liveness == "gone" && has_executors
+}
+
+/// How many executors ended in another way than their driver asked for. The names of causes are those of `why`.
+fn abnormal(app: &AppReport) -> usize {
+    app.exits.iter().filter(|exit| exit.is_abnormal).count()
+}
+
+fn has(app: &AppReport, trouble: Trouble) -> bool {
+    match trouble {
+        Trouble::All => true,
+        Trouble::Any => [Trouble::Lacks, Trouble::Findings, Trouble::Executors, Trouble::Driver]
+            .into_iter()
+            .any(|trouble| has(app, trouble)),
+        Trouble::Lacks => app.shortage.is_some(),
+        Trouble::Findings => !app.findings.is_empty(),
+        Trouble::Executors => !app.troubled.is_empty(),
+        Trouble::Driver => is_driver_in_trouble(app),
+        Trouble::Exits => abnormal(app) > 0,
+    }
+}
+
+fn state(driver: &DriverReport) -> &str {
+    match &driver.state {
+        Some(state) => state,
+        None => &driver.liveness,
+    }
+}
+
+fn matches(app: &AppReport, query: &AppsQuery) -> bool {
+    let part = query.q.trim().to_lowercase();
+    let in_it = |text: &str| text.to_lowercase().contains(&part);
+    (part.is_empty()
+        || in_it(&app.app)
+        || in_it(&app.namespace)
+        || app.driver.pod.as_deref().is_some_and(in_it)
+        || app.troubled.iter().any(|executor| in_it(&executor.pod)))
+        && (query.namespace.is_empty() || app.namespace == query.namespace)
+        && (query.state.is_empty() || state(&app.driver) == query.state)
+        && has(app, query.trouble)
+}
+
+fn selected<'a>(apps: &'a [AppReport], query: &AppsQuery) -> Vec<&'a AppReport> {
+    let mut all: Vec<&AppReport> = apps.iter().filter(|app| matches(app, query)).collect();
+    let executors = |app: &AppReport| app.executors.values().sum::<usize>();
+    // They are ordered by namespace and name, and each order below keeps that.
+    match query.sort {
+        Sort::Trouble => all.sort_by_key(|app| {
+            let finding = has(app, Trouble::Findings) || has(app, Trouble::Driver);
+            Reverse((lacks(app) > 0, finding, has(app, Trouble::Executors), lacks(app)))
+        }),
+        Sort::Name => {}
+        Sort::Lacks => all.sort_by_key(|app| Reverse(lacks(app))),
+        Sort::Executors => all.sort_by_key(|app| Reverse(executors(app))),
+        Sort::Exits => all.sort_by(|one, other| {
+            let last = |app: &AppReport| app.exits.first().map(|exit| exit.at.clone());
+            last(other).cmp(&last(one))
+        }),
+    }
+    all
+}
+
+/// The pages that the selected applications fill, and the one that is asked for, from 0.
+fn pages(count: usize, query: &AppsQuery) -> (usize, usize) {
+    let pages = count.div_ceil(ROWS).max(1);
+    (pages, query.page.saturating_sub(1).min(pages - 1))
+}
+
+/// The applications on the page that is asked for.
+pub(super) fn shown<'a>(apps: &'a [AppReport], query: &AppsQuery) -> Vec<&'a AppReport> {
+    let all = selected(apps, query);
+    let (_, at) = pages(all.len(), query);
+    all.into_iter().skip(at * ROWS).take(ROWS).collect()
+}
+
+/// The search.
+pub(super) fn form(apps: &[AppReport], query: &AppsQuery) -> Markup {
+    let namespaces: BTreeSet<&str> = apps.iter().map(|app| app.namespace.as_str()).collect();
+    let states: BTreeSet<&str> =
+        ["pending", "running", "succeeded", "failed", "terminating", "gone", "unknown"].into_iter().collect();
+    html! {
+        form #search method="get" action="./" role="search" {
+            label { "Search " input type="search" name="q" value=(query.q) maxlength="253" autocomplete="off" spellcheck="false"; }
+            label { "Namespace "
+                select name="namespace" {
+                    option value="" selected[query.namespace.is_empty()] { "all" }
+                    @for name in namespaces { option value=(name) selected[query.namespace == name] { (name) } }
+                }
+            }
+            label { "Driver "
+                select name="state" {
+                    option value="" selected[query.state.is_empty()] { "any state" }
+                    @for name in states { option value=(name) selected[query.state == name] { (name) } }
+                }
+            }
+            label { "Show "
+                select name="trouble" {
+                    @for one in Trouble::ALL { option value=(one.as_str()) selected[query.trouble == *one] { (one.text()) } }
+                }
+            }
+            label { "Order "
+                select name="sort" {
+                    @for one in Sort::ALL { option value=(one.as_str()) selected[query.sort == *one] { (one.text()) } }
+                }
+            }
+            button type="submit" { "Apply" }
+        }
+    }
+}
+
+/// The table.
+pub(super) fn page(apps: &[AppReport], query: &AppsQuery, now: Timestamp) -> Markup {
+    let count = selected(apps, query).len();
+    let (pages, at) = pages(count, query);
+    let running = |app: &AppReport| app.executors.get("running").copied().unwrap_or_default();
+    let short = apps.iter().filter(|app| app.shortage.is_some()).count();
+    html! {
+        dl.facts {
+            div { dt { "Applications" } dd { (apps.len()) } }
+            div { dt { "Executors running" } dd { (apps.iter().map(running).sum::<usize>()) } }
+            div class=[(short > 0).then_some("bad")] { dt { "Lack executors" } dd { (short) } }
+            div { dt { "Executors lacking" } dd { (apps.iter().map(lacks).sum::<usize>()) } }
+            div { dt { "Findings of recovery" } dd { (apps.iter().map(|app| app.findings.len()).sum::<usize>()) } }
+        }
+        @if count == 0 {
+            p.empty {
+                @if apps.is_empty() { "No Spark application has a pod, and no exit is remembered." }
+                @else { "No application matches." }
+            }
+        } @else {
+            table.cards {
+                caption { (count) @if count == 1 { " application" } @else { " applications" } @if pages > 1 { ", page " (at + 1) " of " (pages) } }
+                thead {
+                    tr {
+                        th scope="col" { "Application" }
+                        th scope="col" { "Driver" }
+                        th.number scope="col" { "Running" }
+                        th.number scope="col" { "Pending" }
+                        th.number scope="col" { "Lacks" }
+                        th scope="col" { "Why" }
+                        th scope="col" { "Since" }
+                        th scope="col" { "Last exit" }
+                    }
+                }
+                tbody { @for app in shown(apps, query) { (row(app, now)) } }
+            }
+            @if pages > 1 { (page_links(query, pages, at)) }
+        }
+    }
+}
+
+fn row(app: &AppReport, now: Timestamp) -> Markup {
+    let count = |state: &str| app.executors.get(state).copied().unwrap_or_default();
+    let started = app.shortage.as_ref().and_then(|shortage| shortage.since.as_deref());
+    let first = app.findings.iter().map(|finding| finding.since.as_str()).min();
+    html! {
+        tr {
+            th scope="row" {
+                a href=(address(&app.namespace, &app.app)) { (text(&app.app)) }
+                span.quiet { (text(&app.namespace)) }
+            }
+            td data-name="Driver" { (driver_badge(app)) }
+            td.number data-name="Running" { (count("running")) @if let Some(shortage) = &app.shortage { " of " (shortage.target) } }
+            td.number data-name="Pending" { (count("pending")) }
+            td.number data-name="Lacks" { @let lacking = lacks(app); @if lacking > 0 { strong.bad { (lacking) } } @else { span.quiet { "0" } } }
+            td.why data-name="Why" { (why(app)) }
+            td data-name="Since" { @if let Some(time) = started.or(first) { (since(time, now)) } }
+            td data-name="Last exit" { @if let Some(exit) = app.exits.first() { (text(&exit.cause)) " " span.quiet { (since(&exit.at, now)) } } }
+        }
+    }
+}
+
+/// Why an application is in trouble, in one line.
+fn why(app: &AppReport) -> Markup {
+    let cause = app.shortage.as_ref().and_then(|shortage| shortage.causes.first());
+    html! {
+        @if let Some(cause) = cause {
+            (text(&format!("{} {}", cause.count, cause.cause))) @if !cause.message.is_empty() { ": " (text(&cut(&cause.message))) }
+        } @else if let Some(finding) = app.findings.first() {
+            (text(&cut(&format!("{}: {}", finding.rule, finding.message))))
+        } @else if let Some(why) = app.driver.why.as_ref().filter(|_| is_driver_in_trouble(app)) {
+            "driver: " (text(&cut(why)))
+        } @else if is_driver_in_trouble(app) {
+            "the driver is gone, and executors are left"
+        } @else if let Some(executor) = app.troubled.first() {
+            (text(&cut(&format!("{}: {}", executor.pod, executor.why.as_deref().unwrap_or(&executor.state)))))
+        }
+    }
+}
+
+/// The beginning of a text, for a row of a table.
+fn cut(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= 160 { line.to_owned() } else { line.chars().take(159).chain(['…']).collect() }
+}
+
+/// The state of an application's driver.
+pub(super) fn driver_badge(app: &AppReport) -> Markup {
+    let state = state(&app.driver);
+    let kind = match state {
+        "running" | "alive" => Kind::Good,
+        "succeeded" => Kind::Over,
+        "failed" | "gone" => Kind::Bad,
+        _ => Kind::Waiting,
+    };
+    badge(kind, state)
+}
+
+fn page_links(query: &AppsQuery, pages: usize, at: usize) -> Markup {
+    let to = |page: usize| {
+        let words = [
+            ("q", query.q.as_str()),
+            ("namespace", &query.namespace),
+            ("state", &query.state),
+            ("trouble", query.trouble.as_str()),
+            ("sort", query.sort.as_str()),
+        ];
+        let set = words.into_iter().filter(|(_, value)| !value.is_empty());
+        let set = set.map(|(name, value)| format!("{name}={}&", encoded(value))).collect::<String>();
+        format!("./?{set}page={page}")
+    };
+    html! {
+        nav.pages aria-label="Pages of applications" {
+            @if at > 0 { a href=(to(at)) rel="prev" { "Previous" } }
+            @if at + 1 < pages { a href=(to(at + 2)) rel="next" { "Next" } }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What every page has: the head, the navigation, and how texts and times are shown.
+
+use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, html};
+
+use crate::text::harmless;
+use crate::views::ago;
+
+/// Addresses are relative, so that the pages work below any path, such as that of a proxy.
+pub(super) const APPS: &str = "./";
+pub(super) const NODES: &str = "nodes";
+pub(super) const COST: &str = "cost";
+pub(super) const REPLICA: &str = "replica";
+const PLACES: [(&str, &str); 4] = [(APPS, "Applications"), (NODES, "Nodes"), (COST, "Cost"), (REPLICA, "Replica")];
+
+/// A document. `form` stays as it is while the content is updated.
+pub(super) fn document(title: String, place: &str, form: Option<Markup>, content: Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · spark-usher" }
+                link rel="stylesheet" href="style.css";
+                link rel="icon" href="icon.svg" type="image/svg+xml";
+                script src="live.js" defer {}
+            }
+            body {
+                a.skip href="#content" { "Skip to content" }
+                header {
+                    span.brand { "spark-usher" }
+                    nav aria-label="Pages" {
+                        @for (address, name) in PLACES {
+                            a href=(address) aria-current=[(address == place).then_some("page")] { (name) }
+                        }
+                    }
+                    p #connection { "Reload for newer data" }
+                }
+                main #content tabindex="-1" {
+                    h1 { (text(&title)) }
+                    @if let Some(form) = form { (form) }
+                    div #live { (content) }
+                }
+            }
+        }
+    }
+}
+
+/// A text that a tenant may have written.
+pub(super) fn text(text: &str) -> Markup {
+    html! { bdi { (harmless(text)) } }
+}
+
+/// How long ago a time of a report is.
+pub(super) fn since(time: &str, now: Timestamp) -> Markup {
+    html! { time datetime=(time) title=(time) { (ago(time, now)) } }
+}
+
+/// The address of an application's page.
+pub(super) fn address(namespace: &str, app: &str) -> String {
+    format!("app?namespace={}&name={}", encoded(namespace), encoded(app))
+}
+
+/// A value in the query of an address.
+pub(super) fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+/// A word with a mark, told apart by its shape and not by its colour only.
+pub(super) fn badge(kind: Kind, word: &str) -> Markup {
+    let (class, mark) = match kind {
+        Kind::Good => ("good", "●"),
+        Kind::Waiting => ("waiting", "◐"),
+        Kind::Bad => ("bad", "✕"),
+        Kind::Over => ("over", "■"),
+    };
+    html! { span class={ "badge " (class) } { span.mark aria-hidden="true" { (mark) } " " (text(word)) } }
+}
+
+/// What a badge says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It works.
+    Good,
+    /// It is not there yet.
+    Waiting,
+    /// It is broken.
+    Bad,
+    /// It has ended as it should.
+    Over,
+}

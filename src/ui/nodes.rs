@@ -1,0 +1,61 @@
+//! The nodes on which executors failed, suspect ones first.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::layout::{Kind, address, badge, since, text};
+use crate::views::{NodeReport, NodesReport};
+
+pub(super) fn page(report: &NodesReport, now: Timestamp) -> Markup {
+    html! {
+        dl.facts {
+            div { dt { "Nodes" } dd { @if report.total > 0 { (report.total) } @else { "not watched" } } }
+            div class=[(report.suspect > 0).then_some("bad")] { dt { "Suspect" } dd { (report.suspect) } }
+            div { dt { "Avoided by new executors" } dd { (report.avoided) } }
+        }
+        @if report.nodes.is_empty() { p.empty { "No executor has failed because of its node." } }
+        @for node in &report.nodes { (one(node, now)) }
+    }
+}
+
+fn one(node: &NodeReport, now: Timestamp) -> Markup {
+    html! {
+        article.node {
+            h2 {
+                (text(&node.name)) " "
+                @if node.suspicion.is_some() { (badge(Kind::Bad, "suspect")) " " }
+                @if node.avoided { (badge(Kind::Over, "avoided")) " " }
+                @if node.cordoned { (badge(Kind::Over, "cordoned")) " " }
+                @if node.exists == Some(false) { (badge(Kind::Over, "no longer exists")) }
+                @else if node.ready == Some(false) { (badge(Kind::Bad, "not ready")) }
+            }
+            @if let Some(suspicion) = &node.suspicion {
+                p { strong { (suspicion.text) } " " (suspicion.executors) " executors of " (suspicion.applications)
+                    " applications failed; suspect since " (since(&suspicion.since, now)) "." }
+                p { "What to do: " (suspicion.cure) }
+            }
+            dl.facts {
+                @if let Some(kubelet) = &node.kubelet { div { dt { "Kubelet" } dd { (text(kubelet)) } } }
+                div { dt { "Spark pods" } dd { (node.pods) } }
+                @for (scheduler, count) in &node.schedulers { div { dt { "Placed by " (text(scheduler)) } dd { (count) } } }
+                @if node.excluded > 0 { div { dt { "Excluded by their drivers" } dd { (node.excluded) } } }
+            }
+            @if !node.recent.is_empty() {
+                table.cards {
+                    caption { "Last faults of " (node.faults.values().sum::<usize>()) }
+                    thead { tr { th scope="col" { "When" } th scope="col" { "Fault" } th scope="col" { "Application" } th scope="col" { "Message" } } }
+                    tbody {
+                        @for fault in &node.recent {
+                            tr {
+                                th scope="row" { (since(&fault.at, now)) }
+                                td data-name="Fault" { (text(&fault.kind)) @if let Some(resource) = &fault.resource { " " (text(resource)) } @if !fault.counts { " " span.quiet { "does not count" } } }
+                                td data-name="Application" { a href=(address(&fault.namespace, &fault.app)) { (text(&fault.app)) } " " span.quiet { (text(&fault.pod)) } }
+                                td.why data-name="Message" { (text(&fault.message)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The replica that answers, its certificate, and the leader.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::layout::{Kind, badge, text};
+use crate::leader::LeaderState;
+
+/// The replica that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaReport {
+    /// Its identity in the Lease: the name of its pod, and a suffix.
+    pub identity: String,
+    /// The namespace of the Lease, and of the replicas.
+    pub namespace: String,
+    /// `leader`, `follower` or `no-leader`.
+    pub state: &'static str,
+    /// The identity of the leader, if another replica leads.
+    pub leader: Option<String>,
+    /// Whether the first list of every resource is complete.
+    pub is_complete: bool,
+    /// When the certificate that it serves expires; `None` while it has none.
+    pub certificate_until: Option<String>,
+    /// The port of the debug listener.
+    pub port: u16,
+}
+
+impl ReplicaReport {
+    /// The word for a state.
+    pub fn state(state: LeaderState) -> &'static str {
+        match state {
+            LeaderState::Leader => "leader",
+            LeaderState::Follower => "follower",
+            LeaderState::NoLeader => "no-leader",
+        }
+    }
+
+    /// The name of a pod in an identity.
+    fn pod(identity: &str) -> &str {
+        identity.rsplit_once('_').map_or(identity, |(pod, _)| pod)
+    }
+
+    /// How to reach the leader's page.
+    fn to_leader(&self) -> Option<String> {
+        let leader = ReplicaReport::pod(self.leader.as_deref()?);
+        Some(format!("kubectl -n {} port-forward pod/{leader} {port}:{port}", self.namespace, port = self.port))
+    }
+}
+
+/// What the reader has to know about the data of every page.
+pub(super) fn caution(replica: &ReplicaReport) -> Markup {
+    html! {
+        @if !replica.is_complete {
+            p.caution role="note" { "This replica has not read the whole cluster yet: applications may be missing." }
+        }
+        @if replica.state == "follower" {
+            p.caution role="note" {
+                "This replica follows. Only the leader polls drivers, applies recovery rules and measures costs: "
+                "views of drivers, findings, deletions and costs are missing here. "
+                @if let Some(command) = replica.to_leader() { "The leader's page: " code { (text(&command)) } ", and reload." }
+            }
+        }
+        @if replica.state == "no-leader" {
+            p.caution role="note" { "No replica leads, or the API server does not answer: the data may be old, and nothing is repaired." }
+        }
+    }
+}
+
+pub(super) fn page(replica: &ReplicaReport, now: Timestamp) -> Markup {
+    let until: Option<Timestamp> = replica.certificate_until.as_deref().and_then(|time| time.parse().ok());
+    let days = until.map(|until| until.duration_since(now).as_hours() / 24);
+    let kind = match replica.state {
+        "leader" | "follower" => Kind::Good,
+        _ => Kind::Bad,
+    };
+    html! {
+        dl.facts {
+            div { dt { "Replica" } dd { (text(&replica.identity)) } }
+            div { dt { "State" } dd { (badge(kind, replica.state)) } }
+            div { dt { "Leader" } dd {
+                @if replica.state == "leader" { "this replica" }
+                @else if let Some(leader) = &replica.leader { (text(leader)) }
+                @else { "unknown" }
+            } }
+            div { dt { "Cluster" } dd { @if replica.is_complete { (badge(Kind::Good, "read")) } @else { (badge(Kind::Waiting, "being read")) } } }
+            div { dt { "Certificate" } dd {
+                @match (&replica.certificate_until, days) {
+                    (Some(time), Some(days)) => { (badge(if days > 6 { Kind::Good } else { Kind::Bad }, &format!("expires in {days} days"))) " " span.quiet { (time) } }
+                    _ => { (badge(Kind::Bad, "none")) }
+                }
+            } }
+            div { dt { "Version" } dd { (env!("CARGO_PKG_VERSION")) } }
+        }
+        @if let Some(command) = replica.to_leader() { p { "The leader's page: " code { (text(&command)) } } }
+    }
+}

@@ -1,0 +1,97 @@
+//! The lives of an application's executors, each a bar on one scale of time.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::layout::{Kind, badge, text};
+use crate::views::{Life, Timeline, ago};
+
+/// Width of the scale in units of the drawing.
+const WIDTH: i64 = 1000;
+
+/// The times of a life on the scale, in seconds.
+struct Span {
+    created: i64,
+    started: Option<i64>,
+    end: i64,
+}
+
+impl Span {
+    fn of(life: &Life, now: Timestamp) -> Option<Span> {
+        let at = |time: &str| time.parse::<Timestamp>().ok().map(Timestamp::as_second);
+        let created = at(&life.created)?;
+        let end = life.ended.as_deref().map_or(Some(now.as_second()), at)?.max(created);
+        let started = life.started.as_deref().and_then(at).map(|started| started.clamp(created, end));
+        Some(Span { created, started, end })
+    }
+}
+
+/// The table of executors.
+pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
+    let lives: Vec<(&Life, Span)> =
+        timeline.executors.iter().filter_map(|life| Some((life, Span::of(life, now)?))).collect();
+    let begin = lives.iter().map(|(_, span)| span.created).min().unwrap_or_default();
+    let end = lives.iter().map(|(_, span)| span.end).max().unwrap_or(begin).max(begin + 1);
+    let x = |at: i64| (at - begin) * WIDTH / (end - begin);
+    let time =
+        |second: i64| Timestamp::from_second(second).map_or_else(|_| String::new(), |time| ago(&time.to_string(), now));
+    html! {
+        @if lives.is_empty() {
+            p.empty { "No executor has a pod, and no exit is remembered." }
+        } @else {
+            p.legend {
+                span { svg.bar viewBox="0 0 40 10" aria-hidden="true" { rect.pending x="0" y="3" width="40" height="4" {} } " requested or pending" }
+                span { svg.bar viewBox="0 0 40 10" aria-hidden="true" { rect.running x="0" y="0" width="40" height="10" {} } " running" }
+                span { span.mark { "✕" } " exited abnormally" }
+                span { span.mark { "■" } " exited as its driver asked" }
+            }
+            table.lives {
+                caption { "From " (time(begin)) " to " (time(end)) @if timeline.omitted > 0 { "; " (timeline.omitted) " earlier ones are not shown" } }
+                thead { tr { th scope="col" { "Executor" } th scope="col" { "State" } th scope="col" { "Life" } } }
+                tbody {
+                    @for (life, span) in lives.iter().rev() {
+                        tr {
+                            th scope="row" title=(life.pod) { @if let Some(id) = life.id { (id) } @else { (text(&life.pod)) } }
+                            td { (state(life)) }
+                            td.life { (bar(life, span, x)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn state(life: &Life) -> Markup {
+    let kind = match (&life.ended, life.state.as_str()) {
+        (Some(_), _) if life.abnormal => Kind::Bad,
+        (Some(_), _) => Kind::Over,
+        (None, "running") => Kind::Good,
+        (None, "unknown" | "failed") => Kind::Bad,
+        (None, _) => Kind::Waiting,
+    };
+    badge(kind, life.cause.as_deref().unwrap_or(&life.state))
+}
+
+fn bar(life: &Life, span: &Span, x: impl Fn(i64) -> i64) -> Markup {
+    let (from, to) = (x(span.created), x(span.end));
+    let started = span.started.map_or(to, &x);
+    let class = match (&life.ended, life.abnormal) {
+        (Some(_), true) => "running failed",
+        (Some(_), false) => "running over",
+        (None, _) => "running",
+    };
+    let seconds = |from: i64, to: i64| format!("{} s", (to - from).max(0));
+    let words = match span.started {
+        Some(started) => format!("pending {}, ran {}", seconds(span.created, started), seconds(started, span.end)),
+        None => format!("pending {}", seconds(span.created, span.end)),
+    };
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label=(words) {
+            title { (words) }
+            rect.pending x=(from) y="3" width=((started - from).max(if span.started.is_some() { 0 } else { 3 })) height="4" {}
+            @if span.started.is_some() { rect class=(class) x=(started) y="0" width=((to - started).max(3)) height="10" {} }
+            @if life.ended.is_some() { rect.end x=(to.min(WIDTH - 3)) y="0" width="3" height="10" {} }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The report about an application's PodGroups.
+
+use serde::{Deserialize, Serialize};
+
+use super::recovery_reports::shown;
+use crate::recovery::shortage::size_of;
+use crate::snapshot::{Application, Group, GroupKey, Snapshot};
+use crate::spark::ids::AppKey;
+
+/// At most this many PodGroups are listed per application: one for each resource profile.
+const MAX_GROUPS: usize = 20;
+
+/// A PodGroup of an application.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupReport {
+    /// Its name.
+    pub name: String,
+    /// The scheduler type that reads it.
+    pub scheduler: String,
+    /// How many pods start together; `None` if the PodGroup does not say.
+    pub size: Option<u64>,
+    /// Whether the whole gang has run once.
+    pub started: bool,
+    /// The phase that its scheduler reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// When it was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// How many of the application's executors are on a node, or were.
+    pub bound: usize,
+}
+
+pub(super) fn groups(snapshot: &Snapshot, key: &AppKey, app: &Application) -> Vec<GroupReport> {
+    let bound = app.executors().values().filter(|executor| executor.node.is_some()).count();
+    snapshot.groups_of(key).take(MAX_GROUPS).map(|(name, group)| report(name, group, bound)).collect()
+}
+
+fn report(key: &GroupKey, group: &Group, bound: usize) -> GroupReport {
+    let created = group.created.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    GroupReport {
+        name: key.name.to_string(),
+        scheduler: key.scheduler.to_owned(),
+        size: size_of(group),
+        started: group.started,
+        phase: group.phase.as_deref().map(str::to_owned),
+        since: created.map(shown),
+        bound,
+    }
+}

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Tests of the web page in headless Chromium (Debian's packages `chromium` and `chromium-driver`) with axe-core (npm), on the story of
+`spark-usher demo --keep`. Screenshots are written to target/page."""
+
+import argparse
+import base64
+import contextlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+from tools import ROOT, TOOLS, free_port
+
+SCREENSHOTS = ROOT / "target/page"
+SIZES = {"desktop": (1280, 900), "tablet": (768, 1024), "phone": (390, 844)}
+
+
+def fail(message):
+    raise SystemExit(f"FAILED: {message}")
+
+
+def skip(reason):
+    print(f"SKIPPED: tests/page.py: {reason}", file=sys.stderr)
+    raise SystemExit(0)
+
+
+def browser_programs():
+    programs = [shutil.which("chromium"), shutil.which("chromedriver")]
+    if not all(programs):
+        if os.geteuid() != 0 or not shutil.which("apt-get"):
+            skip("requires Debian's packages chromium and chromium-driver, or root and apt-get to install them")
+        for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium", "chromium-driver"]):
+            done = subprocess.run(command, capture_output=True, text=True)
+        programs = [shutil.which("chromium"), shutil.which("chromedriver")]
+        if not all(programs):
+            skip(f"apt-get install chromium chromium-driver: {done.stderr.strip()[-300:]}")
+    return programs
+
+
+def axe_source():
+    script = TOOLS / "axe.min.js"
+    if not script.exists():
+        if not shutil.which("npm"):
+            skip("requires npm, which downloads axe-core")
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(["npm", "pack", "--silent", "axe-core@4"], cwd=folder, capture_output=True, text=True)
+            packages = list(pathlib.Path(folder).glob("axe-core-*.tgz"))
+            if not packages:
+                skip(f"npm pack axe-core: {done.stderr.strip()[-300:]}")
+            text = tarfile.open(packages[0]).extractfile("package/axe.min.js").read()
+        TOOLS.mkdir(parents=True, exist_ok=True)
+        script.write_bytes(text)
+    return script.read_text()
+
+
+class Browser:
+    """A session of WebDriver (https://www.w3.org/TR/webdriver2/)."""
+
+    def __init__(self, chromium, port):
+        self.base = f"http://127.0.0.1:{port}"
+        # Chromium's own sandbox requires user namespaces, which containers often lack.
+        options = {"binary": chromium, "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]}
+        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        session = self.send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        self.base += f"/session/{session['sessionId']}"
+
+    def send(self, method, path, body=None):
+        data = json.dumps(body or {}).encode() if method == "POST" else None
+        request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            fail(f"WebDriver {path}: {json.load(error)['value']['message']}")
+
+    def open(self, url):
+        self.send("POST", "/url", {"url": url})
+
+    def run(self, script, *args):
+        return self.send("POST", "/execute/sync", {"script": script, "args": args})
+
+    def wait_until(self, script, what, seconds=20):
+        end = time.monotonic() + seconds
+        while not self.run(script):
+            if time.monotonic() > end:
+                fail(f"timed out after {seconds} s, waiting until {what}")
+            time.sleep(0.1)
+
+    def press(self, key):
+        keys = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
+        self.send("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": keys}]})
+
+    def emulate(self, size, scheme):
+        width, height = size
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
+        self.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def cdp(self, command, **params):
+        return self.send("POST", "/goog/cdp/execute", {"cmd": command, "params": params})
+
+    def screenshot(self, name):
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        (SCREENSHOTS / f"{name}.png").write_bytes(base64.b64decode(self.send("GET", "/screenshot")))
+
+    def messages(self):
+        return [entry["message"] for entry in self.send("POST", "/se/log", {"type": "browser"})]
+
+
+@contextlib.contextmanager
+def running(command, **options):
+    process = subprocess.Popen(command, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+@contextlib.contextmanager
+def demo(usher):
+    """Runs the demo; returns the address of its page, and how long it took to serve it."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        with running([usher, "demo", "--keep"], cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout:
+                if found := re.match(r"Web page: (\S+)", line):
+                    print(f"   the demo serves its page after {time.monotonic() - began:.1f} s")
+                    yield found[1]
+                    return
+        fail("the demo printed no address of a web page")
+
+
+def check_axe(browser, axe, name):
+    browser.run(axe)
+    browser.run("window.found = null; axe.run().then((found) => { window.found = found; }, (error) => { window.found = {error: String(error)}; });")
+    browser.wait_until("return window.found !== null", "axe-core finishes")
+    found = browser.run("return window.found")
+    if found.get("error"):
+        fail(f"axe-core: {found['error']}")
+    if violations := found["violations"]:
+        all_of = [f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:300]}" for one in violations]
+        fail(f"axe-core on {name}:\n" + "\n".join(all_of))
+    if not found["passes"]:
+        fail(f"axe-core checked nothing on {name}")
+
+
+def check_looks(browser, url, axe):
+    """Each page, at each size, light and dark: no violation of axe-core, nothing is wider than the window."""
+    app = url + browser.run("return document.querySelector('tbody a[href*=\"train-model\"]').getAttribute('href')")
+    pages = {"apps": url, "app": app, "nodes": url + "nodes", "cost": url + "cost", "replica": url + "replica", "missing": url + "app?namespace=x&name=y"}
+    for size, dimensions in SIZES.items():
+        for scheme in ("light", "dark"):
+            browser.emulate(dimensions, scheme)
+            for name, address in pages.items():
+                browser.open(address)
+                check_axe(browser, axe, f"{name}, {size}, {scheme}")
+                wide = browser.run("return [document.documentElement.scrollWidth, window.innerWidth]")
+                if wide[0] > wide[1]:
+                    fail(f"{name} is {wide[0]} pixels wide in a window of {wide[1]} ({size})")
+                browser.screenshot(f"{name}-{size}-{scheme}")
+        print(f"   ok  {len(pages)} pages at {dimensions[0]} × {dimensions[1]}, light and dark: axe-core finds nothing, nothing is cut off")
+    browser.emulate(SIZES["desktop"], "light")
+
+
+def check_live(browser, url):
+    browser.open(url)
+    browser.wait_until("return document.getElementById('connection').textContent.startsWith('Live')", "the page is live")
+    browser.run("window.before = document.getElementById('live').innerHTML.replace(/<time.*?<.time>/g, ''); window.same = document.body;")
+    changed = "return document.getElementById('live').innerHTML.replace(/<time.*?<.time>/g, '') !== window.before"
+    browser.wait_until(changed, "something changes on the page without a reload")
+    if not browser.run("return window.same === document.body"):
+        fail("the page was reloaded")
+    print("   ok  the page changes while it is open")
+
+
+def check_search(browser, url):
+    browser.open(url)
+    box = browser.send("POST", "/element", {"using": "css selector", "value": "input[name=q]"})
+    (element,) = box.values()
+    browser.send("POST", f"/element/{element}/value", {"text": "TRAIN-model"})
+    browser.wait_until(
+        "const rows = [...document.querySelectorAll('tbody tr')]; return rows.length > 0 && rows.every((row) => row.textContent.includes('train-model'))",
+        "only the application that was searched for is shown",
+    )
+    if not browser.run("return location.search === '?q=TRAIN-model' && document.activeElement.name === 'q'"):
+        fail("the search is not in the address, or its field lost the focus")
+    browser.open(url + "?q=no-such-application")
+    browser.wait_until("return document.querySelector('.empty') !== null", "it says that nothing matches")
+    # Without a script, the form does the same.
+    html = urllib.request.urlopen(url + "?q=train-model&trouble=lacks&sort=name").read().decode()
+    if html.count("<tr>") != 2:
+        fail("the search without a script does not find one application")
+    print("   ok  the search works as it is typed, by address, and without a script")
+
+
+def check_keyboard(browser, url):
+    browser.open(url)
+    browser.press("\ue004")
+    if browser.run("return document.activeElement.className") != "skip":
+        fail("the first stop of the keyboard is not the link that skips the navigation")
+    for _ in range(30):
+        browser.press("\ue004")
+        if "app?" in (browser.run("return document.activeElement.getAttribute('href') || ''")):
+            break
+    else:
+        fail("the keyboard does not reach an application")
+    # A live update does not take the focus away.
+    browser.wait_until("return document.getElementById('connection').textContent.startsWith('Live')", "the page is live")
+    browser.run("window.old = document.activeElement;")
+    browser.wait_until("return !window.old.isConnected", "an update replaces the link")
+    if "app?" not in browser.run("return document.activeElement.getAttribute('href') || ''"):
+        fail("an update took the focus away")
+    browser.press("\ue007")
+    browser.wait_until("return location.pathname.endsWith('/app')", "Enter opens the application")
+    print("   ok  the keyboard reaches everything, and an update keeps the focus")
+
+
+def check_messages(browser):
+    """Chromium reports violations of the content security policy, failed requests and errors of the script."""
+    wrong = [message for message in browser.messages() if "404 (Not Found)" not in message]
+    if wrong:
+        fail("Chromium reports:\n" + "\n".join(wrong))
+    print("   ok  Chromium reports no error, and no violation of the content security policy")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--usher", type=pathlib.Path, required=True)
+    args = parser.parse_args()
+    chromium, chromedriver = browser_programs()
+    axe = axe_source()
+    port = free_port()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with demo(args.usher.resolve()) as url, running([chromedriver, f"--port={port}"], **quiet):
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/status")
+                break
+            time.sleep(0.1)
+        browser = Browser(chromium, port)
+        browser.open(url)
+        browser.wait_until("return document.querySelector('tbody a[href*=\"train-model\"]') !== null", "the story has begun")
+        check_looks(browser, url, axe)
+        check_live(browser, url)
+        check_search(browser, url)
+        check_keyboard(browser, url)
+        check_messages(browser)
+        browser.send("DELETE", "")
+    print("the web page works in Chromium")
+
+
+if __name__ == "__main__":
+    main()
