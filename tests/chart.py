@@ -45,6 +45,8 @@ MATRIX = {
             "fallbackPolicy": {"enabled": True},
             "validatingPolicy": {"enabled": True},
             "commonLabels": {"team": "data"},
+            "webPage": False,
+            "debugHosts": ["usher.example.com", "usher"],
             "podLabels": {"a": "b"},
             "podAnnotations": {"c": "d"},
             "imagePullSecrets": [{"name": "registry"}],
@@ -63,7 +65,7 @@ MATRIX = {
             "runtimeClassName": "gvisor",
             "serviceAccount": {"annotations": {"e": "f"}},
         },
-        ["kind: ServiceMonitor", "kind: PodMonitor", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
+        ["--no-web-page", "--debug-hosts=usher.example.com,usher", "kind: ServiceMonitor", "kind: PodMonitor", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
          "kind: ValidatingAdmissionPolicyBinding", "runbook_url: https://github.com/spark-usher/spark-usher/blob/main/docs/runbooks.md#sparkusherdown", "team: data"],
     ),
     "some namespaces, fail closed": (

@@ -205,7 +205,7 @@ impl App {
                 snapshot: snapshot.clone(),
                 history: replica.history(),
                 replica: this_replica(&options.election, &replica, &shown_certificate, address),
-                stop: debug_ending.draining.clone(),
+                stop: debug_ending.stop.clone(),
                 // A page that updates occupies a connection; the command line needs some, too.
                 most_live: (of_debug.most / 2).max(1),
             });

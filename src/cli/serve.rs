@@ -42,7 +42,7 @@ pub(super) struct Args {
     debug_listen: SocketAddr,
     /// Serve only /debug there, and no web page.
     #[arg(long)]
-    no_ui: bool,
+    no_web_page: bool,
     /// Names by which clients may call that address, beside addresses and localhost: a request to any other name is refused,
     /// because a web site can let its own name resolve to it.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -176,7 +176,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         webhook: args.webhook_listen,
         metrics: args.metrics_listen,
         debug: Some(args.debug_listen),
-        ui: !args.no_ui,
+        ui: !args.no_web_page,
         debug_hosts: args.debug_hosts.clone(),
         certificate: certificate(args, &namespace)?,
         validating_policies: args.validating_policies.clone(),

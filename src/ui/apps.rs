@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 
 use super::layout::{Kind, address, badge, encoded, since, text};
+use crate::text::harmless;
 use crate::views::{AppReport, DriverReport};
 
 /// How many applications one page has.
@@ -199,16 +200,17 @@ pub(super) fn shown<'a>(apps: &'a [AppReport], query: &AppsQuery) -> Vec<&'a App
 
 /// The search.
 pub(super) fn form(apps: &[AppReport], query: &AppsQuery) -> Markup {
-    let namespaces: BTreeSet<&str> = apps.iter().map(|app| app.namespace.as_str()).collect();
+    let chosen = Some(query.namespace.as_str()).filter(|name| !name.is_empty());
+    let namespaces: BTreeSet<&str> = apps.iter().map(|app| app.namespace.as_str()).chain(chosen).collect();
     let states: BTreeSet<&str> =
         ["pending", "running", "succeeded", "failed", "terminating", "gone", "unknown"].into_iter().collect();
     html! {
         form #search method="get" action="./" role="search" {
-            label { "Search " input type="search" name="q" value=(query.q) maxlength="253" autocomplete="off" spellcheck="false"; }
+            label { "Search " input type="search" name="q" value=(harmless(&query.q)) maxlength="253" autocomplete="off" spellcheck="false"; }
             label { "Namespace "
                 select name="namespace" {
                     option value="" selected[query.namespace.is_empty()] { "all" }
-                    @for name in namespaces { option value=(name) selected[query.namespace == name] { (name) } }
+                    @for name in namespaces { option value=(harmless(name)) selected[query.namespace == name] { (harmless(name)) } }
                 }
             }
             label { "Driver "

@@ -55,7 +55,8 @@ pub(super) fn text(text: &str) -> Markup {
 
 /// How long ago a time of a report is.
 pub(super) fn since(time: &str, now: Timestamp) -> Markup {
-    html! { time datetime=(time) title=(time) { (ago(time, now)) } }
+    let time = harmless(time);
+    html! { time datetime=(time) title=(time) { (ago(&time, now)) } }
 }
 
 /// The address of an application's page.

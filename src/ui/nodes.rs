@@ -43,7 +43,14 @@ fn one(node: &NodeReport, now: Timestamp) -> Markup {
             @if !node.recent.is_empty() {
                 table.cards {
                     caption { "Last faults of " (node.faults.values().sum::<usize>()) }
-                    thead { tr { th scope="col" { "When" } th scope="col" { "Fault" } th scope="col" { "Application" } th scope="col" { "Message" } } }
+                    thead {
+                        tr {
+                            th scope="col" { "When" }
+                            th scope="col" { "Fault" }
+                            th scope="col" { "Application" }
+                            th scope="col" { "Message" }
+                        }
+                    }
                     tbody {
                         @for fault in &node.recent {
                             tr {

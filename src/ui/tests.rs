@@ -1,1 +1,258 @@
 //! Pages from reports.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Names that would do harm if they were written as they are.
+const HOSTILE: [&str; 4] = [
+    "<script>alert(1)</script>",
+    "\" onload=\"alert(1)",
+    "a\u{202e}gnp.exe\u{2066}\u{1b}[2J",
+    "'><img src=x onerror=alert(1)>&amp;",
+];
+
+fn now() -> Timestamp {
+    "2026-11-24T10:00:00Z".parse().unwrap()
+}
+
+fn replica() -> ReplicaReport {
+    ReplicaReport {
+        identity: "usher-1_ab12".to_owned(),
+        namespace: "usher".to_owned(),
+        state: "leader",
+        leader: None,
+        is_complete: true,
+        certificate_until: Some("2026-12-24T10:00:00Z".to_owned()),
+        port: 6060,
+    }
+}
+
+/// An application in which everything is wrong, and every text is this.
+fn application(namespace: &str, app: &str, text: &str) -> AppReport {
+    let value = json!({"namespace": namespace, "app": app,
+        "driver": {"liveness": "alive", "pod": text, "state": "running", "node": text, "why": text},
+        "executors": {"running": 3, "pending": 2},
+        "shortage": {"target": 9, "source": "spark.executor.instances", "running": 3, "pending": 2, "since": "2026-11-24T09:58:00Z",
+            "causes": [{"cause": "unschedulable", "count": 6, "message": text}]},
+        "groups": [{"name": text, "scheduler": "volcano", "size": 9, "started": false, "phase": text, "since": text, "bound": 3}],
+        "findings": [{"rule": "stuck", "pod": text, "uid": "u", "since": text, "message": text, "outcome": text}],
+        "deletions": [{"rule": "stuck", "pod": text, "uid": "u", "at": text, "message": text}],
+        "troubled": [{"pod": text, "uid": "u", "id": 1, "state": "pending", "node": text, "why": text}],
+        "ended": {"oom": 2},
+        "exits": [{"pod": text, "uid": "v", "id": 2, "node": text, "at": "2026-11-24T09:57:00Z", "noticed": text, "cause": "oom",
+            "text": "out of memory", "detail": text, "isAbnormal": true, "byApp": true, "exitCode": 137, "recovery": text,
+            "spark": {"exitCode": 137, "causedByApp": true, "message": text}}]});
+    serde_json::from_value(value).unwrap()
+}
+
+fn healthy(namespace: &str, app: &str) -> AppReport {
+    let AppReport { driver, .. } = application(namespace, app, "driver");
+    AppReport {
+        driver,
+        shortage: None,
+        groups: vec![],
+        findings: vec![],
+        deletions: vec![],
+        troubled: vec![],
+        exits: vec![],
+        ..application(namespace, app, "x")
+    }
+}
+
+fn life(id: u64, created: &str, started: Option<&str>, ended: Option<&str>, cause: Option<&str>) -> Value {
+    json!({"pod": format!("exec-{id}"), "id": id, "created": created, "started": started, "ended": ended,
+        "state": if ended.is_some() { "failed" } else if started.is_some() { "running" } else { "pending" }, "cause": cause,
+        "abnormal": cause.is_some()})
+}
+
+fn query(text: &str) -> AppsQuery {
+    let uri: axum::http::Uri = format!("/?{text}").parse().unwrap();
+    axum::extract::Query::try_from_uri(&uri).unwrap().0
+}
+
+fn names(apps: &[AppReport], text: &str) -> Vec<String> {
+    apps::shown(apps, &query(text)).into_iter().map(|app| app.app.clone()).collect()
+}
+
+#[test]
+fn applications_that_lack_executors_come_first_with_the_cause_and_since_when() {
+    let apps = [healthy("a", "spark-1"), application("b", "spark-2", "0/3 nodes: Insufficient cpu")];
+    let page = Page::Apps(&apps, &AppsQuery::default()).document(&replica(), now());
+    let (short, well) = (page.find(">spark-2<").unwrap(), page.find(">spark-1<").unwrap());
+    assert!(short < well, "{page}");
+    for text in ["6 unschedulable", "Insufficient cpu", ">2m ago<", "3 of 9", "<strong class=\"bad\">6</strong>"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+}
+
+#[test]
+fn applications_are_searched_filtered_and_ordered() {
+    let mut gone = healthy("c", "spark-3");
+    (gone.driver.state, gone.driver.liveness) = (None, "gone".to_owned());
+    let apps = [healthy("a", "spark-1"), application("b", "spark-2", "etl-driver"), gone];
+    for (text, expected) in [
+        ("", vec!["spark-2", "spark-3", "spark-1"]),
+        ("q=ETL", vec!["spark-2"]),
+        ("q=%20spark-3%20", vec!["spark-3"]),
+        ("q=none", vec![]),
+        ("namespace=a", vec!["spark-1"]),
+        ("state=gone", vec!["spark-3"]),
+        ("trouble=any", vec!["spark-2", "spark-3"]),
+        ("trouble=lacks", vec!["spark-2"]),
+        ("trouble=findings", vec!["spark-2"]),
+        ("trouble=executors", vec!["spark-2"]),
+        ("trouble=driver", vec!["spark-3"]),
+        ("trouble=exits", vec!["spark-2"]),
+        ("trouble=unheard-of&sort=unheard-of&page=x", vec!["spark-2", "spark-3", "spark-1"]),
+        ("sort=name", vec!["spark-1", "spark-2", "spark-3"]),
+        ("sort=lacks", vec!["spark-2", "spark-1", "spark-3"]),
+        ("sort=exits", vec!["spark-2", "spark-1", "spark-3"]),
+    ] {
+        assert_eq!(names(&apps, text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_page_has_a_hundred_applications_and_links_keep_the_search() {
+    let apps: Vec<AppReport> = (0..250).map(|number| healthy("a", &format!("spark-{number:03}"))).collect();
+    for (text, first, count) in [("", "spark-000", 100), ("page=3", "spark-200", 50), ("page=99", "spark-200", 50)] {
+        let shown = names(&apps, text);
+        assert_eq!((shown[0].as_str(), shown.len()), (first, count), "{text}");
+    }
+    let page = Page::Apps(&apps, &query("q=spark&sort=name&page=2")).document(&replica(), now());
+    for link in ["./?q=spark&amp;sort=name&amp;page=1", "./?q=spark&amp;sort=name&amp;page=3"] {
+        assert!(page.contains(link), "{link}");
+    }
+}
+
+#[test]
+fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors() {
+    let lives = json!([
+        life(1, "2026-11-24T09:00:00Z", Some("2026-11-24T09:15:00Z"), Some("2026-11-24T09:30:00Z"), Some("oom")),
+        life(2, "2026-11-24T09:00:00Z", Some("2026-11-24T09:30:00Z"), None, None),
+        life(3, "2026-11-24T09:30:00Z", None, None, None),
+    ]);
+    let timeline = json!([{"namespace": "a", "app": "spark-1", "executors": lives, "omitted": 7}]);
+    let report = WhyReport {
+        apps: vec![application("a", "spark-1", "text")],
+        timelines: serde_json::from_value(timeline).unwrap(),
+        ..WhyReport::default()
+    };
+    let page = Page::App(&report, "a", "spark-1");
+    let html = page.document(&replica(), now());
+    for text in [
+        "Lacks 6 of 9 executors",
+        "3 of 9 on a node",
+        "waits",
+        "aria-label=\"pending 900 s, ran 900 s\"",
+        "aria-label=\"pending 1800 s, ran 1800 s\"",
+        "aria-label=\"pending 1800 s\"",
+        "<rect class=\"running failed\" x=\"250\" y=\"0\" width=\"250\"",
+        "<rect class=\"pending\" x=\"500\" y=\"3\" width=\"500\"",
+        "7 earlier ones are not shown",
+        "Findings of recovery",
+        "Deleted by recovery",
+    ] {
+        assert!(html.contains(text), "{text}: {html}");
+    }
+    assert!(page.is_found());
+    let nothing = WhyReport::default();
+    let missing = Page::App(&nothing, "a", "spark-9");
+    assert!(!missing.is_found() && missing.document(&replica(), now()).contains("No application"));
+}
+
+#[test]
+fn follower_says_what_it_does_not_know_and_where_the_leader_is() {
+    let follower = ReplicaReport { state: "follower", leader: Some("usher-2_ff00".to_owned()), ..replica() };
+    let page = Page::Cost(&CostReport::default()).document(&follower, now());
+    assert!(
+        page.contains("This replica follows") && page.contains("kubectl -n usher port-forward pod/usher-2 6060:6060"),
+        "{page}"
+    );
+    let alone = ReplicaReport { state: "no-leader", is_complete: false, ..replica() };
+    let page = Page::Apps(&[], &AppsQuery::default()).document(&alone, now());
+    assert!(page.contains("No replica leads") && page.contains("has not read the whole cluster"));
+    assert!(!Page::Replica.document(&replica(), now()).contains("class=\"caution\""));
+    assert!(Page::Replica.document(&replica(), now()).contains("expires in 30 days"));
+}
+
+#[test]
+fn nodes_and_costs_are_shown() {
+    let nodes = json!({"total": 50, "suspect": 1, "avoided": 1, "nodes": [{"name": "node-7", "exists": true, "kubelet": "v1.34.1",
+        "ready": true, "cordoned": false, "avoided": true, "faults": {"out-of-resource": 3}, "schedulers": {"volcano": 3, "default-scheduler": 9},
+        "pods": 2, "excluded": 1, "suspicion": {"since": "2026-11-24T09:58:00Z", "until": "2026-11-24T11:00:00Z", "executors": 3,
+            "applications": 2, "kind": "out-of-resource", "text": "Its kubelet refused them.", "cure": "Use one scheduler."},
+        "recent": [{"at": "2026-11-24T09:57:00Z", "namespace": "a", "app": "spark-1", "pod": "exec-1", "kind": "out-of-resource",
+            "resource": "cpu", "message": "OutOfcpu", "counts": true}]}]});
+    let nodes: NodesReport = serde_json::from_value(nodes).unwrap();
+    let page = Page::Nodes(&nodes).document(&replica(), now());
+    for text in
+        ["node-7", "suspect", "Use one scheduler.", "default-scheduler", "OutOfcpu", "app?namespace=a&amp;name=spark-1"]
+    {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    let row = json!({"namespace": "a", "app": "spark-1", "cause": "gang", "coreSeconds": 7200.0, "byteSeconds": 1.0});
+    let costs = json!({"since": "2026-11-24T09:00:00Z", "namespaces": [row], "applications": [row], "givenBack": []});
+    let costs: CostReport = serde_json::from_value(costs).unwrap();
+    let page = Page::Cost(&costs).document(&replica(), now());
+    assert!(page.contains("<dd>2.00</dd>") && page.contains(">2.00</td>"), "{page}");
+}
+
+#[test]
+fn time_alone_does_not_change_a_page_and_everything_else_does() {
+    let (query, replica) = (AppsQuery::default(), replica());
+    let fingerprint = |apps: &[AppReport]| Page::Apps(apps, &query).fingerprint(&replica);
+    let one = [application("a", "spark-1", "x")];
+    assert_eq!(fingerprint(&one), fingerprint(&one));
+    assert_ne!(fingerprint(&one), fingerprint(&[application("a", "spark-1", "y")]));
+    let follower = ReplicaReport { state: "follower", ..replica.clone() };
+    assert_ne!(fingerprint(&one), Page::Apps(&one, &query).fingerprint(&follower));
+}
+
+/// No element, attribute or character of this text is in a page as it is written.
+fn harmless_in(html: &str) {
+    for bad in ["<script>alert", "onload=\"", "<img", "\u{202e}", "\u{2066}", "\u{1b}"] {
+        assert!(!html.contains(bad), "{bad:?} in {html}");
+    }
+}
+
+#[test]
+fn texts_of_tenants_do_no_harm() {
+    for text in HOSTILE.map(str::to_owned).into_iter().chain(["x".repeat(253)]) {
+        let apps = [application(&text, &text, &text)];
+        let report = WhyReport { apps: apps.to_vec(), ..WhyReport::default() };
+        let nodes = json!({"total": 1, "suspect": 0, "avoided": 0, "nodes": [{"name": text, "exists": true, "kubelet": text, "ready": true,
+            "cordoned": false, "avoided": false, "faults": {}, "schedulers": {&text: 1}, "pods": 1, "excluded": 0, "suspicion": null,
+            "recent": [{"at": text, "namespace": text, "app": text, "pod": text, "kind": "refused", "resource": text, "message": text,
+                "counts": true}]}]});
+        let nodes: NodesReport = serde_json::from_value(nodes).unwrap();
+        let row = json!({"namespace": text, "app": text, "cause": "gang", "coreSeconds": 1.0, "byteSeconds": 1.0});
+        let costs = json!({"since": text, "namespaces": [row], "applications": [row], "givenBack": [row]});
+        let costs: CostReport = serde_json::from_value(costs).unwrap();
+        let query = AppsQuery { q: text.clone(), namespace: text.clone(), ..AppsQuery::default() };
+        for page in [
+            Page::Apps(&apps, &query),
+            Page::Apps(&apps, &AppsQuery::default()),
+            Page::App(&report, &text, &text),
+            Page::App(&WhyReport::default(), &text, &text),
+            Page::Nodes(&nodes),
+            Page::Cost(&costs),
+        ] {
+            harmless_in(&page.document(&replica(), now()));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_only_text(text in any::<String>()) {
+        let apps = [application(&text, &text, &text)];
+        let page = Page::Apps(&apps, &AppsQuery::default()).live(&replica(), now());
+        // As many elements as with a text that has none.
+        let plain = Page::Apps(&[application("a", "a", "a")], &AppsQuery::default()).live(&replica(), now());
+        let empty = text.is_empty() || text.lines().next().is_none_or(str::is_empty);
+        prop_assert!(empty || page.matches('<').count() == plain.matches('<').count(), "{}", page);
+    }
+}

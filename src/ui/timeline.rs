@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::layout::{Kind, badge, text};
+use crate::text::harmless;
 use crate::views::{Life, Timeline, ago};
 
 /// Width of the scale in units of the drawing.
@@ -51,7 +52,7 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
                 tbody {
                     @for (life, span) in lives.iter().rev() {
                         tr {
-                            th scope="row" title=(life.pod) { @if let Some(id) = life.id { (id) } @else { (text(&life.pod)) } }
+                            th scope="row" title=(harmless(&life.pod)) { @if let Some(id) = life.id { (id) } @else { (text(&life.pod)) } }
                             td { (state(life)) }
                             td.life { (bar(life, span, x)) }
                         }

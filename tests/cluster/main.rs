@@ -29,4 +29,5 @@ mod sandbox;
 #[path = "../support/mod.rs"]
 mod support;
 mod validating_policy;
+mod web_page;
 mod workloads;
