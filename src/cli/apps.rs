@@ -1,7 +1,10 @@
 //! `spark-usher apps`: every application, its driver, its executors by state, and the latest exits.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
+use std::time::Duration;
 
+use super::live::{self, View};
 use super::output::{self, OK, Output, block_on, failed};
 use super::query::{Found, Source};
 use crate::runtime::clock;
@@ -15,13 +18,16 @@ pub(super) struct Args {
     /// Output format.
     #[arg(long, short, value_enum, default_value = "text")]
     output: Output,
+    /// Show the table until Ctrl-C: in place on a terminal; in a pipe again whenever something has changed, as one line with -o json.
+    #[arg(long, short)]
+    watch: bool,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let namespace = args.source.namespace.as_deref();
-    let query = format!("/debug/apps?{}", args.source.namespace_query().trim_start_matches('&'));
-    let own = |snapshot: &_, history: &_| views::apps(snapshot, history, namespace, clock::now());
-    match block_on(args.source.query(&query, own)) {
+    if args.watch {
+        return watch(args, out, err);
+    }
+    match block_on(read(&args.source)) {
         Ok(Found { answer: apps, caution }) => {
             if let Some(caution) = caution {
                 writeln!(err, "warning: {caution}")?;
@@ -35,6 +41,39 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         }
         Err(error) => failed(err, &error),
     }
+}
+
+async fn read(source: &Source) -> anyhow::Result<Found<Vec<AppReport>>> {
+    let namespace = source.namespace.as_deref();
+    let query = format!("/debug/apps?{}", source.namespace_query().trim_start_matches('&'));
+    source.query(&query, |snapshot, history| views::apps(snapshot, history, namespace, clock::now())).await
+}
+
+/// How often the table is read from a running spark-usher, and by lists of all pods.
+const PERIOD: Duration = Duration::from_secs(2);
+const PERIOD_OF_LISTS: Duration = Duration::from_secs(10);
+
+/// The table until Ctrl-C: applications that lack the most executors first, because a terminal has little room.
+fn watch(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let period = if args.source.debug.is_some() { PERIOD } else { PERIOD_OF_LISTS };
+    let view = async || {
+        let Found { answer: mut apps, caution } = read(&args.source).await?;
+        let content = serde_json::to_string(&apps)?;
+        apps.sort_by_key(|app| Reverse(app.shortage.as_ref().map_or(0, ShortageReport::lacking)));
+        let mut lines: Vec<String> = caution.map(|caution| format!("warning: {caution}")).into_iter().collect();
+        match args.output {
+            Output::Json => lines = vec![content.clone()],
+            Output::Text if apps.is_empty() => lines.push(format!("no Spark applications{}", args.source.place())),
+            Output::Text => {
+                let mut text = Vec::new();
+                table(&apps, &mut text)?;
+                lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+            }
+        }
+        Ok(View { content, lines })
+    };
+    block_on(async { Ok(live::show(period, view, out, err).await) })
+        .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 const HEAD: [&str; 12] = [

@@ -9,6 +9,7 @@ mod diff;
 mod doctor;
 mod explain;
 mod input;
+mod live;
 mod nodes;
 mod output;
 mod policy;

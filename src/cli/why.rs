@@ -164,13 +164,7 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
         report_line!(out, "  view      {}", driver_view(view, now))?;
     }
     if let Some(shortage) = &app.shortage {
-        report_line!(
-            out,
-            "  lacks     {} of {} executors ({})",
-            (shortage.target as usize).saturating_sub(shortage.running),
-            shortage.target,
-            shortage.source
-        )?;
+        report_line!(out, "  lacks     {} of {} executors ({})", shortage.lacking(), shortage.target, shortage.source)?;
         for cause in &shortage.causes {
             report_line!(out, "    {} {}{}", cause.count, cause.cause, colon(&cause.message))?;
         }

@@ -60,8 +60,11 @@ pub struct UiState {
 struct Pages {
     state: UiState,
     live: Arc<Semaphore>,
-    apps: Arc<Mutex<Option<(Instant, Arc<Vec<AppReport>>)>>>,
+    apps: Arc<Mutex<Option<SharedApps>>>,
 }
+
+/// Reports of all applications, and when they were made.
+type SharedApps = (Instant, Arc<Vec<AppReport>>);
 
 /// Routes of the pages.
 pub fn router(state: UiState) -> Router {
@@ -225,8 +228,8 @@ fn status(page: &Page<'_>) -> StatusCode {
     if page.is_found() { StatusCode::OK } else { StatusCode::NOT_FOUND }
 }
 
-/// The names in `Host` that are answered: addresses, `localhost`, and these. A site that lets its own name resolve to this listener
-/// (DNS rebinding) sends its own name.
+/// The names in `Host` that are answered: addresses, `localhost`, and these. A site that lets its own name resolve to this
+/// listener (DNS rebinding) sends its own name.
 #[derive(Clone, Debug, Default)]
 pub struct HostNames(pub Arc<[String]>);
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::layout::{Kind, address, badge, encoded, since, text};
 use crate::text::harmless;
-use crate::views::{AppReport, DriverReport};
+use crate::views::{AppReport, DriverReport, ShortageReport};
 
 /// How many applications one page has.
 const ROWS: usize = 100;
@@ -117,8 +117,7 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error>
 
 /// How many executors an application lacks.
 pub(super) fn lacks(app: &AppReport) -> usize {
-    let of = |target: u32, running: usize| usize::try_from(target).unwrap_or(usize::MAX).saturating_sub(running);
-    app.shortage.as_ref().map_or(0, |shortage| of(shortage.target, shortage.running))
+    app.shortage.as_ref().map_or(0, ShortageReport::lacking)
 }
 
 fn is_driver_in_trouble(app: &AppReport) -> bool {

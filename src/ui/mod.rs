@@ -1,7 +1,7 @@
 //! The web page on the debug listener: applications and what they lack, one application's executors over time, nodes, costs, and
 //! this replica.
 //!
-//! Pure: a page is a function of reports and the time. Every text that a tenant writes goes through [`layout::text`]: escaped,
+//! Pure: a page is a function of reports and the time. Every text that a tenant writes goes through `layout::text`: escaped,
 //! without characters that steer, and isolated from the direction of the text around it.
 
 mod app;

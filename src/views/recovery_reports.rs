@@ -25,6 +25,13 @@ pub struct ShortageReport {
     pub causes: Vec<ShortageCauseReport>,
 }
 
+impl ShortageReport {
+    /// How many executors do not run.
+    pub fn lacking(&self) -> usize {
+        usize::try_from(self.target).unwrap_or(usize::MAX).saturating_sub(self.running)
+    }
+}
+
 /// Why executors do not run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -22,6 +22,7 @@ mod fallback;
 mod gang_scenarios;
 mod handovers;
 mod lifecycle;
+mod live;
 mod nodes;
 mod owners;
 mod recovery;

@@ -57,6 +57,29 @@ fn one_history() {
 /// The number of histories to run for each bug.
 const HISTORIES_PER_BUG: u64 = 1000;
 
+/// A history that finds a bug that the first ones do not find. After a change of the code another one may, and all are searched again.
+const FOUND_BY_SEED: &[(Bug, u64)] = &[
+    (Bug::BudgetIgnored, 29),
+    (Bug::CheckpointIgnored, 41),
+    (Bug::FailedNotKept, 24),
+    (Bug::FailuresNotKept, 59),
+    (Bug::GivenUpAtOnce, 151),
+    (Bug::GraceCountsOutages, 29),
+    (Bug::HopelessInClientMode, 94),
+    (Bug::IncompleteViewCounts, 79),
+    (Bug::NoBackOff, 73),
+    (Bug::OrphansAtOnce, 35),
+    (Bug::PendingIsNothing, 39),
+    (Bug::RefusedAtOnce, 49),
+    (Bug::RunningIsFinished, 37),
+    (Bug::StuckSinceCreation, 277),
+    (Bug::UnregisteredSinceCreation, 133),
+    (Bug::UnscheduledIsStuck, 27),
+    (Bug::VanishedAtOnce, 100),
+    (Bug::VanishedNever, 50),
+    (Bug::ZombieAtOnce, 99),
+];
+
 #[test]
 fn every_injected_bug_is_found() {
     if !cfg!(debug_assertions) {
@@ -72,7 +95,9 @@ fn every_injected_bug_is_found() {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(bug) = Bug::CORE.get(usize::try_from(at).unwrap()) else { return };
                     inject(Some(*bug));
-                    let found = (0..HISTORIES_PER_BUG).find_map(|seed| Some((seed, Sim::new(seed, false).run().0?)));
+                    let known = FOUND_BY_SEED.iter().find(|(found, _)| found == bug).map(|(_, seed)| *seed);
+                    let seeds = known.into_iter().chain(0..HISTORIES_PER_BUG);
+                    let found = seeds.into_iter().find_map(|seed| Some((seed, Sim::new(seed, false).run().0?)));
                     inject(None);
                     match &found {
                         Some((seed, violation)) => println!("{bug:?}: seed {seed}: {}", violation.rule),

@@ -1,0 +1,116 @@
+//! A view that is shown until Ctrl-C: on a terminal it is drawn in place, in a pipe it is printed whenever it has changed.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use super::output::{FAILED, OK, failed, plain};
+use crate::runtime::clock;
+use crate::runtime::shutdown::Signals;
+
+/// What is shown.
+pub(super) struct View {
+    /// Differs if something other than the time has changed.
+    pub(super) content: String,
+    /// For people; a line has no line breaks.
+    pub(super) lines: Vec<String>,
+}
+
+/// Reads the view again and again. Returns when a signal arrives, or if the first read fails; a later failure is shown, and reading
+/// goes on.
+pub(super) async fn show(
+    period: Duration,
+    mut read: impl AsyncFnMut() -> anyhow::Result<View>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
+    let mut signals = Signals::listen().map_err(io::Error::other)?;
+    let is_terminal = io::stdout().is_terminal();
+    let mut last: Option<View> = None;
+    let mut warned = false;
+    loop {
+        let read = tokio::select! {
+            read = read() => read,
+            _ = signals.next() => return Ok(OK),
+        };
+        let error = match read {
+            Ok(view) => {
+                let is_new = last.as_ref().is_none_or(|last| last.content != view.content);
+                if !is_terminal && is_new {
+                    view.lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+                }
+                last = Some(view);
+                warned = false;
+                None
+            }
+            Err(error) if last.is_none() => return failed(err, &error).map(|_| FAILED),
+            Err(error) => Some(plain(&format!("{error:#}"))),
+        };
+        if let Some(error) = error.as_ref().filter(|_| !is_terminal && !warned) {
+            writeln!(err, "warning: not up to date, trying again: {error}")?;
+            warned = true;
+        }
+        if let Some(view) = last.as_ref().filter(|_| is_terminal) {
+            let status = match &error {
+                None => format!("{}  every {} s; Ctrl-C ends", time_of_day(), period.as_secs()),
+                Some(error) => format!("{}  not up to date, trying again: {error}", time_of_day()),
+            };
+            let size = terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0));
+            out.write_all(frame(&status, &view.lines, size).as_bytes())?;
+        }
+        out.flush()?;
+        tokio::select! {
+            () = tokio::time::sleep(period) => {}
+            _ = signals.next() => return Ok(OK),
+        }
+    }
+}
+
+fn time_of_day() -> String {
+    clock::now().to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string()
+}
+
+/// The characters that draw the view over the last one, on a terminal of this width and height.
+fn frame(status: &str, lines: &[String], (width, height): (u16, u16)) -> String {
+    let (width, room) = (usize::from(width), usize::from(height).saturating_sub(2).max(1));
+    let shown = if lines.len() > room { room.saturating_sub(1) } else { lines.len() };
+    let more = (lines.len() > shown).then(|| format!("… and {} more", lines.len() - shown));
+    let all = std::iter::once(status).chain(lines.iter().take(shown).map(String::as_str)).chain(more.as_deref());
+    // To the top left; each line is erased to its end, and then everything below.
+    let mut text = "\x1b[H".to_owned();
+    for line in all {
+        text.extend(line.chars().take(width));
+        text.push_str("\x1b[K\r\n");
+    }
+    text.push_str("\x1b[J");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(count: usize) -> Vec<String> {
+        (0..count).map(|number| format!("line {number} of many")).collect()
+    }
+
+    #[test]
+    fn frame_is_never_larger_than_the_terminal() {
+        for (count, size) in [(0, (80, 24)), (22, (80, 24)), (23, (80, 24)), (1000, (10, 5)), (3, (1, 1))] {
+            let frame = frame("status", &lines(count), size);
+            let drawn: Vec<&str> =
+                frame.trim_start_matches("\x1b[H").trim_end_matches("\x1b[J").split_terminator("\r\n").collect();
+            let height = usize::from(size.1).max(3);
+            assert!(drawn.len() < height, "{count} {size:?}: {}", drawn.len());
+            let width = |line: &&str| line.trim_end_matches("\x1b[K").chars().count();
+            assert!(drawn.iter().map(width).max() <= Some(size.0.into()), "{frame:?}");
+        }
+    }
+
+    #[test]
+    fn frame_says_how_many_lines_are_left_out() {
+        assert!(
+            frame("s", &lines(22), (80, 24)).contains("line 21 ") && !frame("s", &lines(22), (80, 24)).contains("more")
+        );
+        assert!(frame("s", &lines(23), (80, 24)).contains("… and 2 more"));
+    }
+}
