@@ -68,8 +68,10 @@ fn life(id: u64, created: &str, started: Option<&str>, ended: Option<&str>, caus
 }
 
 fn query(text: &str) -> AppsQuery {
-    let uri: axum::http::Uri = format!("/?{text}").parse().unwrap();
-    axum::extract::Query::try_from_uri(&uri).unwrap().0
+    let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+    let pairs: serde_json::Map<String, Value> =
+        pairs.map(|(name, value)| (name.to_owned(), value.replace("%20", " ").into())).collect();
+    serde_json::from_value(pairs.into()).unwrap()
 }
 
 fn names(apps: &[AppReport], text: &str) -> Vec<String> {

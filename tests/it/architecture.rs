@@ -27,6 +27,7 @@ const RANKS: &[(&str, u32)] = &[
     ("recorder", 12),
     ("views", 12),
     ("reconcile", 12),
+    ("ui", 13),
     ("controller", 13),
     // The edge.
     ("runtime", 20),
