@@ -233,19 +233,40 @@ pub(super) fn form(apps: &[AppReport], query: &AppsQuery) -> Markup {
     }
 }
 
+/// All applications in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Summary {
+    apps: usize,
+    running: usize,
+    short: usize,
+    lacking: usize,
+    findings: usize,
+}
+
+impl Summary {
+    pub(super) fn of(apps: &[AppReport]) -> Summary {
+        Summary {
+            apps: apps.len(),
+            running: apps.iter().filter_map(|app| app.executors.get("running")).sum(),
+            short: apps.iter().filter(|app| app.shortage.is_some()).count(),
+            lacking: apps.iter().map(lacks).sum(),
+            findings: apps.iter().map(|app| app.findings.len()).sum(),
+        }
+    }
+}
+
 /// The table.
 pub(super) fn page(apps: &[AppReport], query: &AppsQuery, now: Timestamp) -> Markup {
     let count = selected(apps, query).len();
     let (pages, at) = pages(count, query);
-    let running = |app: &AppReport| app.executors.get("running").copied().unwrap_or_default();
-    let short = apps.iter().filter(|app| app.shortage.is_some()).count();
+    let all = Summary::of(apps);
     html! {
         dl.facts {
-            div { dt { "Applications" } dd { (apps.len()) } }
-            div { dt { "Executors running" } dd { (apps.iter().map(running).sum::<usize>()) } }
-            div class=[(short > 0).then_some("bad")] { dt { "Lack executors" } dd { (short) } }
-            div { dt { "Executors lacking" } dd { (apps.iter().map(lacks).sum::<usize>()) } }
-            div { dt { "Findings of recovery" } dd { (apps.iter().map(|app| app.findings.len()).sum::<usize>()) } }
+            div { dt { "Applications" } dd { (all.apps) } }
+            div { dt { "Executors running" } dd { (all.running) } }
+            div class=[(all.short > 0).then_some("bad")] { dt { "Lack executors" } dd { (all.short) } }
+            div { dt { "Executors lacking" } dd { (all.lacking) } }
+            div { dt { "Findings of recovery" } dd { (all.findings) } }
         }
         @if count == 0 {
             p.empty {

@@ -66,7 +66,10 @@ impl Page<'_> {
         }
         let mut hasher = DefaultHasher::new();
         match self {
-            Page::Apps(apps, query) => apps::shown(apps, query).iter().for_each(|app| json(app).hash(&mut hasher)),
+            Page::Apps(apps, query) => {
+                apps::Summary::of(apps).hash(&mut hasher);
+                apps::shown(apps, query).iter().for_each(|app| json(app).hash(&mut hasher));
+            }
             Page::App(report, ..) => json(report).hash(&mut hasher),
             Page::Nodes(report) => json(report).hash(&mut hasher),
             Page::Cost(report) => json(report).hash(&mut hasher),

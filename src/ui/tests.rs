@@ -209,6 +209,11 @@ fn time_alone_does_not_change_a_page_and_everything_else_does() {
     let one = [application("a", "spark-1", "x")];
     assert_eq!(fingerprint(&one), fingerprint(&one));
     assert_ne!(fingerprint(&one), fingerprint(&[application("a", "spark-1", "y")]));
+    // The numbers above the table are of all applications, also of those on other pages.
+    let many: Vec<AppReport> = (0..101).map(|number| healthy("a", &format!("spark-{number:03}"))).collect();
+    let mut other = many.clone();
+    other[100].executors.insert("running".to_owned(), 4);
+    assert_ne!(fingerprint(&many), fingerprint(&other));
     let follower = ReplicaReport { state: "follower", ..replica.clone() };
     assert_ne!(fingerprint(&one), Page::Apps(&one, &query).fingerprint(&follower));
 }
