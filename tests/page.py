@@ -5,7 +5,6 @@
 import argparse
 import base64
 import contextlib
-import io
 import json
 import os
 import pathlib
@@ -73,6 +72,14 @@ class Browser:
         wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         session = self.send("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         self.base += f"/session/{session['sessionId']}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        # Otherwise Chromium would run on after its driver.
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(urllib.request.Request(self.base, method="DELETE"), timeout=20).close()
 
     def send(self, method, path, body=None):
         data = json.dumps(body or {}).encode() if method == "POST" else None
@@ -250,15 +257,14 @@ def main():
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/status")
                 break
             time.sleep(0.1)
-        browser = Browser(chromium, port)
-        browser.open(url)
-        browser.wait_until("return document.querySelector('tbody a[href*=\"train-model\"]') !== null", "the story has begun")
-        check_looks(browser, url, axe)
-        check_live(browser, url)
-        check_search(browser, url)
-        check_keyboard(browser, url)
-        check_messages(browser)
-        browser.send("DELETE", "")
+        with Browser(chromium, port) as browser:
+            browser.open(url)
+            browser.wait_until("return document.querySelector('tbody a[href*=\"train-model\"]') !== null", "the story has begun")
+            check_looks(browser, url, axe)
+            check_live(browser, url)
+            check_search(browser, url)
+            check_keyboard(browser, url)
+            check_messages(browser)
     print("the web page works in Chromium")
 
 

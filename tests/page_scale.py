@@ -133,39 +133,38 @@ def main():
                     time.sleep(1.1)  # Reports are shared for a second.
                 print(f"   the page is {length / 1024:.0f} KiB")
                 show("the server's answer, median of 10", statistics.median(times) * 1000, 1000, "ms")
-                browser = Browser(chromium, port)
-                views = []
-                for _ in range(5):
-                    browser.open(url)
-                    browser.wait_until("return performance.getEntriesByName('first-contentful-paint').length > 0", "something is painted")
-                    views.append(browser.run("return performance.getEntriesByName('first-contentful-paint')[0].startTime"))
-                    time.sleep(1.1)
-                show("first view in Chromium, median of 5", statistics.median(views), 1000, "ms")
-                show("first view in Chromium, longest", max(views), 1000, "ms")
-                stop = threading.Event()
-                changing = threading.Thread(target=churn, args=(api, args.apps, stop))
-                changing.start()
-                try:
-                    browser.wait_until("return document.getElementById('connection').textContent.startsWith('Live')", "the page is live")
-                    browser.run("window.updates = 0; new MutationObserver(() => { window.updates += 1; }).observe(document.getElementById('live'), {childList: true});")
-                    time.sleep(10)
-                    heap, elements = measure_browser(browser)
-                    before, spent = memory(process), processor_seconds(process)
-                    time.sleep(args.seconds)
-                    updates = browser.run("return window.updates")
-                    heap_after, elements_after = measure_browser(browser)
-                    after, spent = memory(process), processor_seconds(process) - spent
-                finally:
-                    stop.set()
-                    changing.join()
-                print(f"   {updates} updates in {args.seconds + 10} s while about 50 executors a second come and go")
-                if not updates:
-                    fail("the page was not updated")
-                show("growth of the page's heap in that time", heap_after - heap, 1, "MiB")
-                show("growth of the number of its elements", elements_after - elements, 500, "")
-                show("growth of spark-usher's memory", after - before, 32, "MiB")
-                print(f"   spark-usher: {after:.0f} MiB, {100 * spent / args.seconds:.1f} % of a core, the sandbox's changes included")
-                browser.send("DELETE", "")
+                with Browser(chromium, port) as browser:
+                    views = []
+                    for _ in range(5):
+                        browser.open(url)
+                        browser.wait_until("return performance.getEntriesByName('first-contentful-paint').length > 0", "something is painted")
+                        views.append(browser.run("return performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+                        time.sleep(1.1)
+                    show("first view in Chromium, median of 5", statistics.median(views), 1000, "ms")
+                    show("first view in Chromium, longest", max(views), 1000, "ms")
+                    stop = threading.Event()
+                    changing = threading.Thread(target=churn, args=(api, args.apps, stop))
+                    changing.start()
+                    try:
+                        browser.wait_until("return document.getElementById('connection').textContent.startsWith('Live')", "the page is live")
+                        browser.run("window.updates = 0; new MutationObserver(() => { window.updates += 1; }).observe(document.getElementById('live'), {childList: true});")
+                        time.sleep(10)
+                        heap, elements = measure_browser(browser)
+                        before, spent = memory(process), processor_seconds(process)
+                        time.sleep(args.seconds)
+                        updates = browser.run("return window.updates")
+                        heap_after, elements_after = measure_browser(browser)
+                        after, spent = memory(process), processor_seconds(process) - spent
+                    finally:
+                        stop.set()
+                        changing.join()
+                    print(f"   {updates} updates in {args.seconds + 10} s while about 50 executors a second come and go")
+                    if not updates:
+                        fail("the page was not updated")
+                    show("growth of the page's heap in that time", heap_after - heap, 1, "MiB")
+                    show("growth of the number of its elements", elements_after - elements, 500, "")
+                    show("growth of spark-usher's memory", after - before, 32, "MiB")
+                    print(f"   spark-usher: {after:.0f} MiB, {100 * spent / args.seconds:.1f} % of a core, the sandbox's changes included")
 
 
 if __name__ == "__main__":

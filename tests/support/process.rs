@@ -140,7 +140,7 @@ impl Process {
     pub async fn is_ready(&self) -> bool {
         let Ok(mut stream) = TcpStream::connect(self.metrics).await else { return false };
         let mut answer = String::new();
-        let written = stream.write_all(b"GET /readyz HTTP/1.0\r\nhost: x\r\n\r\n").await;
+        let written = stream.write_all(b"GET /readyz HTTP/1.0\r\nhost: localhost\r\n\r\n").await;
         let read = stream.read_to_string(&mut answer).await;
         written.is_ok() && read.is_ok() && answer.starts_with("HTTP/1.0 200")
     }
@@ -160,7 +160,7 @@ impl Process {
 /// Sends a GET; returns the body of the response.
 pub async fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.0\r\nhost: x\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
