@@ -121,11 +121,11 @@ pub(super) fn lacks(app: &AppReport) -> usize {
 }
 
 fn is_driver_in_trouble(app: &AppReport) -> bool {
-    let has_executors = app.executors.iter().any(|(state, count)| *count > 0 && !matches!(state.as_str(), "succeeded"));
+    let has_executors = app.executors.iter().any(|(state, count)| *count > 0 && state != "succeeded");
     app.driver.state.as_deref() == Some("failed") || app.driver.liveness == "gone" && has_executors
 }
 
-/// How many executors ended in another way than their driver asked for. The names of causes are those of `why`.
+/// How many of the last exits are abnormal.
 fn abnormal(app: &AppReport) -> usize {
     app.exits.iter().filter(|exit| exit.is_abnormal).count()
 }
