@@ -149,7 +149,8 @@ fn controller() {
             while since < until {
                 let begin = Instant::now();
                 for poll in polls.drain(..) {
-                    controller.driver_answered(&poll.key, view(), now(since), &policies);
+                    let kept = controller.driver_answered(&poll.key, view(), now(since), &policies);
+                    assert!(kept.is_ok(), "{kept:?}");
                 }
                 let effects = controller.step(now(since), &policies, LeaderState::Leader);
                 let took = begin.elapsed();

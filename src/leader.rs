@@ -94,6 +94,17 @@ pub enum LeaderState {
     NoLeader,
 }
 
+impl LeaderState {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LeaderState::Leader => "leader",
+            LeaderState::Follower => "follower",
+            LeaderState::NoLeader => "no-leader",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

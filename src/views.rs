@@ -16,7 +16,7 @@ use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::workload::{self, OwningPod};
 use crate::recovery::cost::CostLedger;
 use crate::recovery::report::DeletedPod;
-use crate::recovery::shortage::{Shortage, shortage};
+use crate::recovery::shortage::shortage;
 use crate::recovery::target;
 use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot};
@@ -30,13 +30,16 @@ mod groups;
 mod nodes;
 mod recovery_reports;
 mod timeline;
+mod times;
 
-pub use costs::{CostReport, CostRow, costs};
+pub use costs::{CostReport, CostRow, core_hours, costs, gib_hours};
 pub use groups::GroupReport;
 pub use nodes::{FaultReport, NodeReport, NodesReport, SuspicionReport, nodes};
 pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport};
-use recovery_reports::{deletion, finding, shown};
-pub use timeline::{Life, Timeline};
+use recovery_reports::{deletion, finding};
+pub use timeline::{Life, LifeSpan, Timeline};
+use times::shown;
+pub use times::{age, ago};
 
 /// What happened, beside the snapshot.
 #[derive(Clone, Debug, Default)]
@@ -107,6 +110,13 @@ pub struct DriverReport {
     pub node: Option<String>,
     /// Why it is in this state, if known.
     pub why: Option<String>,
+}
+
+impl DriverReport {
+    /// The state of its pod, else whether it is alive.
+    pub fn shown_state(&self) -> &str {
+        self.state.as_deref().unwrap_or(&self.liveness)
+    }
 }
 
 /// A driver's view of its executors, by Spark's REST API.
@@ -370,36 +380,7 @@ fn lack(
     let view = recovery::view_of(snapshot, key, driver.creator);
     let target = target::target(snapshot, driver, view, target::replicas(snapshot, key, driver, sets))?;
     let executors = app.executors().values().map(|executor| &**executor);
-    let shortage = shortage(snapshot, key, executors, exits, (driver, target), now)?;
-    let since = lacks_since(app, exits, &shortage);
-    Some(recovery_reports::shortage(shortage, since))
-}
-
-/// Since when an application has lacked executors, by what its pods state.
-fn lacks_since(app: &Application, exits: &[&Exit], shortage: &Shortage) -> Option<Timestamp> {
-    let waits = |executor: &&Arc<Executor>| !executor.state.is_final() && executor.state != ExecutorPodState::Running;
-    let waiting = app.executors().values().filter(waits).filter_map(|executor| executor.created);
-    let waiting = waiting.filter_map(|created| Timestamp::from_second(created.get()).ok()).min();
-    // Of those that have no pod, the exits are the latest ones.
-    let wanted = usize::try_from(shortage.target.count).unwrap_or(usize::MAX);
-    let without_pod = wanted.saturating_sub(shortage.running + shortage.pending);
-    let mut ended: Vec<Timestamp> = exits.iter().map(|exit| exit.ended_at()).collect();
-    ended.sort_unstable_by(|one, other| other.cmp(one));
-    let exited = ended.get(without_pod.min(ended.len()).wrapping_sub(1)).copied();
-    waiting.into_iter().chain(exited).min()
-}
-
-/// Time since a timestamp of a report: `3m ago`.
-pub fn ago(time: &str, now: Timestamp) -> String {
-    let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
-    let seconds = now.duration_since(time).as_secs().max(0);
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
-    match () {
-        () if days >= 2 => format!("{days}d ago"),
-        () if hours >= 2 => format!("{hours}h ago"),
-        () if minutes >= 2 => format!("{minutes}m ago"),
-        () => format!("{seconds}s ago"),
-    }
+    shortage(snapshot, key, executors, exits, (driver, target), now).map(recovery_reports::shortage)
 }
 
 /// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.

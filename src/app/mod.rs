@@ -306,7 +306,7 @@ fn this_replica(
     Arc::new(move || ReplicaReport {
         identity: election.identity.clone(),
         namespace: election.namespace.clone(),
-        state: ReplicaReport::state(state()),
+        state: state().as_str(),
         leader: leader().map(|leader| leader.to_string()),
         is_complete: *complete.borrow(),
         certificate_until: serving.not_after().map(|time| time.to_string()),

@@ -72,7 +72,7 @@ fn watch(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8
         }
         Ok(View { content, lines })
     };
-    block_on(async { Ok(live::show(period, view, out, err).await) })
+    block_on(async { Ok(live::show(period, args.output == Output::Text, view, out, err).await) })
         .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 

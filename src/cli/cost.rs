@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::output::{self, OK, Output, block_on, failed};
 use super::query::{Found, Source};
-use crate::views::{CostReport, CostRow};
+use crate::views::{CostReport, CostRow, core_hours, gib_hours};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -94,13 +94,10 @@ fn print(report: &CostReport, args: &Args, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-const HOUR: f64 = 3600.0;
-const GIBIBYTE: f64 = (1_u64 << 30) as f64;
-
 fn table(head: &[&str], rows: &[(Vec<String>, (f64, f64))], out: &mut dyn Write) -> io::Result<()> {
     let head = head.iter().copied().chain(["CORE-HOURS", "GIB-HOURS"]).map(str::to_owned).collect::<Vec<_>>();
     let cells = rows.iter().map(|(key, (cores, bytes))| {
-        let amounts = [format!("{:.2}", cores / HOUR), format!("{:.2}", bytes / GIBIBYTE / HOUR)];
+        let amounts = [core_hours(*cores), gib_hours(*bytes)];
         key.iter().cloned().chain(amounts).collect::<Vec<_>>()
     });
     let all: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use super::output::{FAILED, OK, failed, plain};
+use super::output::{OK, failed, plain};
 use crate::runtime::clock;
 use crate::runtime::shutdown::Signals;
 
@@ -15,16 +15,17 @@ pub(super) struct View {
     pub(super) lines: Vec<String>,
 }
 
-/// Reads the view again and again. Returns when a signal arrives, or if the first read fails; a later failure is shown, and reading
+/// Reads the view again and again. `in_place` is whether a terminal is drawn over; JSON is printed there as in a pipe. Returns when a signal arrives, or if the first read fails; a later failure is shown, and reading
 /// goes on.
 pub(super) async fn show(
     period: Duration,
+    in_place: bool,
     mut read: impl AsyncFnMut() -> anyhow::Result<View>,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
     let mut signals = Signals::listen().map_err(io::Error::other)?;
-    let is_terminal = io::stdout().is_terminal();
+    let in_place = in_place && io::stdout().is_terminal();
     let mut last: Option<View> = None;
     let mut warned = false;
     loop {
@@ -35,21 +36,21 @@ pub(super) async fn show(
         let error = match read {
             Ok(view) => {
                 let is_new = last.as_ref().is_none_or(|last| last.content != view.content);
-                if !is_terminal && is_new {
+                if !in_place && is_new {
                     view.lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
                 }
                 last = Some(view);
                 warned = false;
                 None
             }
-            Err(error) if last.is_none() => return failed(err, &error).map(|_| FAILED),
+            Err(error) if last.is_none() => return failed(err, &error),
             Err(error) => Some(plain(&format!("{error:#}"))),
         };
-        if let Some(error) = error.as_ref().filter(|_| !is_terminal && !warned) {
+        if let Some(error) = error.as_ref().filter(|_| !in_place && !warned) {
             writeln!(err, "warning: not up to date, trying again: {error}")?;
             warned = true;
         }
-        if let Some(view) = last.as_ref().filter(|_| is_terminal) {
+        if let Some(view) = last.as_ref().filter(|_| in_place) {
             let status = match &error {
                 None => format!("{}  every {} s; Ctrl-C ends", time_of_day(), period.as_secs()),
                 Some(error) => format!("{}  not up to date, trying again: {error}", time_of_day()),

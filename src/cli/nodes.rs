@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::output::{self, FAILED, OK, Output, block_on, failed, plain};
+use super::output::{self, FAILED, OK, Output, block_on, failed, plain, report_line};
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::time::Now;
@@ -105,7 +105,7 @@ fn counted<'c>(counts: impl Iterator<Item = (&'c String, &'c usize)>) -> String 
 
 fn one(node: &NodeReport, out: &mut dyn Write) -> io::Result<()> {
     let now = clock::now();
-    let mut line = |key: &str, text: String| writeln!(out, "  {key:<10}  {}", plain(&text.replace(['\n', '\t'], " ")));
+    let mut line = |key: &str, text: String| report_line!(out, "  {key:<10}  {text}");
     line("node", node.name.clone())?;
     line("state", state(node))?;
     if let Some(kubelet) = &node.kubelet {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 
 use super::output::plain;
-use crate::views::{Life, Timeline};
+use crate::views::{Life, LifeSpan, Timeline, age};
 
 /// At most this many executors are drawn: those that exited abnormally and those that do not run, then the latest.
 const MAX_BARS: usize = 24;
@@ -23,8 +23,8 @@ enum Cell {
 /// Draws the lives, each in a line: requested or starting `·`, running `█`, then how it ended: `x` abnormally, `|` otherwise, `>` if it
 /// has not. In colour, the same is told apart by colour too.
 pub(super) fn draw(timeline: &Timeline, now: Timestamp, colour: bool, out: &mut dyn Write) -> io::Result<()> {
-    let lives: Vec<(&Life, Span)> =
-        timeline.executors.iter().filter_map(|life| Some((life, Span::of(life, now)?))).collect();
+    let lives: Vec<(&Life, LifeSpan)> =
+        timeline.executors.iter().filter_map(|life| Some((life, life.span(now)?))).collect();
     let Some(begin) = lives.iter().map(|(_, span)| span.created).min() else { return Ok(()) };
     let end = lives.iter().map(|(_, span)| span.end).max().unwrap_or(begin).max(begin + 1);
     let drawn = chosen(&lives);
@@ -35,8 +35,8 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, colour: bool, out: &mut 
         out,
         "  executors of {}, from {} to {} ago",
         plain(&timeline.app),
-        ago(now.as_second() - begin),
-        ago(now.as_second() - end)
+        age(now.as_second() - begin),
+        age(now.as_second() - end)
     )?;
     for (life, span) in &drawn {
         let mut cells = [Cell::Nothing; WIDTH];
@@ -77,26 +77,8 @@ const YELLOW: &str = "\x1b[33m";
 const GREY: &str = "\x1b[90m";
 const RESET: &str = "\x1b[0m";
 
-/// The times of a life, in seconds since 1970.
-struct Span {
-    created: i64,
-    started: Option<i64>,
-    end: i64,
-}
-
-impl Span {
-    fn of(life: &Life, now: Timestamp) -> Option<Span> {
-        let seconds = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_second);
-        let created = seconds(&life.created)?;
-        // The clocks of nodes may differ.
-        let end = life.ended.as_deref().and_then(seconds).unwrap_or_else(|| now.as_second()).max(created);
-        let started = life.started.as_deref().and_then(seconds).map(|started| started.clamp(created, end));
-        Some(Span { created, started, end })
-    }
-}
-
 /// The lives that are drawn, in their order.
-fn chosen<'l>(lives: &'l [(&'l Life, Span)]) -> Vec<&'l (&'l Life, Span)> {
+fn chosen<'l>(lives: &'l [(&'l Life, LifeSpan)]) -> Vec<&'l (&'l Life, LifeSpan)> {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     let is_dull = |at: &usize| {
         lives.get(*at).is_none_or(|(life, span)| !life.abnormal && (life.ended.is_some() || span.started.is_some()))
@@ -105,16 +87,6 @@ fn chosen<'l>(lives: &'l [(&'l Life, Span)]) -> Vec<&'l (&'l Life, Span)> {
     order.truncate(MAX_BARS);
     order.sort_unstable();
     order.into_iter().filter_map(|at| lives.get(at)).collect()
-}
-
-fn ago(seconds: i64) -> String {
-    match seconds.max(0) {
-        0 => "0s".to_owned(),
-        seconds if seconds < 120 => format!("{seconds}s"),
-        seconds if seconds < 7200 => format!("{}m", seconds / 60),
-        seconds if seconds < 172_800 => format!("{}h", seconds / 3600),
-        seconds => format!("{}d", seconds / 86_400),
-    }
 }
 
 #[cfg(test)]

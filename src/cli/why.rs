@@ -142,10 +142,9 @@ fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<
 
 /// The driver's state, in a word or two.
 pub(super) fn driver_state(driver: &DriverReport) -> &str {
-    match &driver.state {
-        Some(state) => state,
-        None if driver.liveness == "gone" => "pod not found",
-        None => &driver.liveness,
+    match driver.shown_state() {
+        "gone" => "pod not found",
+        state => state,
     }
 }
 

@@ -448,17 +448,17 @@ impl EventLoop {
     }
 
     fn driver_answered(&mut self, driver: &DriverViewKey, answer: DriverAnswer) {
-        let outcome = match &answer {
-            DriverAnswer::View { .. } => "view",
-            DriverAnswer::Starting => "starting",
-            DriverAnswer::Failed(error) => {
+        let has_view = matches!(answer, DriverAnswer::View { .. });
+        let policies = self.inputs.policies.load();
+        let outcome = match self.controller.driver_answered(driver, answer, now(), &policies) {
+            Ok(()) if has_view => "view",
+            Ok(()) => "starting",
+            Err(error) => {
                 tracing::debug!(app = %driver.app, %error, "cannot read the driver's view of its executors; retrying");
                 error.as_str()
             }
         };
         self.inputs.metrics.driver_polls.with_label_values(&[outcome]).inc();
-        let policies = self.inputs.policies.load();
-        self.controller.driver_answered(driver, answer, now(), &policies);
     }
 
     /// Publishes the snapshot and starts what is due.

@@ -36,22 +36,34 @@ impl Controller {
         }
     }
 
-    /// Processes a driver's answer to a poll for its view.
-    pub fn driver_answered(&mut self, key: &DriverViewKey, answer: DriverAnswer, now: Now, policies: &Policies) {
+    /// Processes a driver's answer to a poll for its view. Returns the outcome: there may be no memory for a view.
+    pub fn driver_answered(
+        &mut self,
+        key: &DriverViewKey,
+        answer: DriverAnswer,
+        now: Now,
+        policies: &Policies,
+    ) -> Result<(), PollError> {
         let answer = match answer {
             DriverAnswer::View { ref executors, .. } => {
                 let bytes = executors.iter().map(ExecutorSummary::memory).sum();
-                if self.driver_polls.keep_view(key, bytes) { answer } else { DriverAnswer::Failed(PollError::TooLarge) }
+                if self.driver_polls.keep_view(key, bytes) {
+                    answer
+                } else {
+                    self.forget_views(vec![key.clone()], now);
+                    DriverAnswer::Failed(PollError::TooLarge)
+                }
             }
             answer => answer,
         };
+        let result = if let DriverAnswer::Failed(error) = answer { Err(error) } else { Ok(()) };
         let outcome = match &answer {
             DriverAnswer::View { port, .. } => PollOutcome::Answered(*port),
             DriverAnswer::Starting => PollOutcome::Starting,
             DriverAnswer::Failed(_) => PollOutcome::Failed,
         };
         let finished = self.driver_polls.finished(key, outcome, policies.recovery.driver_view.interval, now.at);
-        let Some(FinishedPoll { began, view_counts, retained_dead, pod, uid }) = finished else { return };
+        let Some(FinishedPoll { began, view_counts, retained_dead, pod, uid }) = finished else { return result };
         if let DriverAnswer::View { executors, metrics, conf, .. } = answer {
             if let Some(conf) = conf {
                 let change = RelatedChange::Conf(pod, uid, Conf::Known(conf), vec![key.app.clone()]);
@@ -74,6 +86,7 @@ impl Controller {
                 _ => self.forget_views(vec![key.clone()], now),
             }
         }
+        result
     }
 
     /// Forgets the views of drivers that are no longer polled.

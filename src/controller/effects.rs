@@ -111,7 +111,7 @@ pub enum PollError {
     /// What answers is not Spark's REST API.
     #[error("its answer is not of Spark's REST API")]
     NotSpark,
-    /// The answer exceeds a limit.
+    /// The answer exceeds a limit, or there is no memory for it.
     #[error("its answer is too large")]
     TooLarge,
 }

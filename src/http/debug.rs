@@ -96,11 +96,7 @@ fn json(shown: &DebugState, value: &impl Serialize) -> Response {
         Ok(mut text) => {
             text.push(b'\n');
             let mut response = text.into_response();
-            let leader_state = match (shown.leader_state)() {
-                LeaderState::Leader => "leader",
-                LeaderState::Follower => "follower",
-                LeaderState::NoLeader => "no-leader",
-            };
+            let leader_state = (shown.leader_state)().as_str();
             let headers = response.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             headers.insert(LEADER_STATE_HEADER, HeaderValue::from_static(leader_state));

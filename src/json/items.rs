@@ -39,13 +39,13 @@ pub struct Items {
     /// Whether the whole document is the list.
     is_bare: bool,
     held: Vec<u8>,
-    /// Where the search for the end of the first item in `held` continues, if it was incomplete.
+    /// The search for the end of the first item in `held`, if that is incomplete.
     scan: Option<Scan>,
     /// Everything but the items.
     rest: Vec<u8>,
 }
 
-/// Finds the end of an incomplete item, so that no byte of it is looked at again when the next ones arrive.
+/// Finds the end of an item that arrives in several pieces: it reads each byte once.
 #[derive(Debug, Default)]
 struct Scan {
     at: usize,

@@ -25,6 +25,9 @@ pub struct Shortage {
     pub running: usize,
     /// How many are pending.
     pub pending: usize,
+    /// Since when: when the first pending executor was created, or the first missing one exited. `None` if that is not known, as where
+    /// more are missing than exits are remembered: the driver may never have requested them.
+    pub since: Option<Timestamp>,
     /// The causes, the most frequent first.
     pub causes: Vec<CountedCause>,
 }
@@ -103,11 +106,13 @@ pub fn shortage<'v>(
         let entry = causes.entry(kind).or_insert_with(|| (0, message));
         entry.0 += count;
     };
-    let (mut running, mut pending) = (0, 0);
+    let (mut running, mut pending, mut since) = (0, 0, None);
     for executor in executors.filter(|executor| executor.is_live() && !executor.deleting) {
         match executor.stage() {
             Stage::Unscheduled | Stage::Starting => {
                 pending += 1;
+                let created = executor.created.and_then(|created| Timestamp::from_second(created.get()).ok());
+                since = since.into_iter().chain(created).min();
                 let (kind, message) = of_pending(snapshot, key, executor);
                 add(kind, 1, message);
             }
@@ -119,11 +124,20 @@ pub fn shortage<'v>(
     if missing > 0 {
         let (kind, message) = of_missing(snapshot, key, driver, exits, now);
         add(kind, missing, message);
+        since = since.into_iter().chain(exited_since(exits, missing)).min();
     }
     let mut causes: Vec<CountedCause> =
         causes.into_iter().map(|(kind, (count, message))| CountedCause { kind, count, message }).collect();
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.count));
-    (running < wanted).then_some(Shortage { target, running, pending, causes })
+    (running < wanted).then_some(Shortage { target, running, pending, since, causes })
+}
+
+/// When the first of the last executors exited, so many that they explain those that are missing.
+fn exited_since(exits: &[&Exit], missing: usize) -> Option<Timestamp> {
+    let mut ended: Vec<Timestamp> =
+        exits.iter().filter(|exit| exit.cause.is_abnormal()).map(|exit| exit.ended_at()).collect();
+    let at = ended.len().checked_sub(missing)?;
+    Some(*ended.select_nth_unstable(at).1)
 }
 
 /// Why a pending executor does not run.
@@ -163,14 +177,18 @@ fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (Shorta
 pub(super) fn waiting_group<'s>(
     snapshot: &'s Snapshot,
     key: &AppKey,
-    executor: &'s Executor,
+    executor: &Executor,
 ) -> Option<(&'s str, &'s Group)> {
+    let (key, group) = snapshot.groups.get_key_value(&group_of(key, executor)?)?;
+    (!group.started).then_some((&key.name, group))
+}
+
+/// The PodGroup that an executor names.
+pub fn group_of(key: &AppKey, executor: &Executor) -> Option<GroupKey> {
     let scheduling = &executor.template.scheduling;
     let scheduler = GangScheduler::of_kind(scheduling.set_by()?.1)?;
     let name = scheduler.group_key.of_fields(scheduling)?;
-    let group = GroupKey { namespace: key.namespace().into(), name: name.into(), scheduler: scheduler.kind };
-    let group = snapshot.groups.get(&group).filter(|group| !group.started)?;
-    Some((name, group))
+    Some(GroupKey { namespace: key.namespace().into(), name: name.into(), scheduler: scheduler.kind })
 }
 
 /// The number of members that a PodGroup waits for.

@@ -15,7 +15,7 @@ use super::error::{ApiError, Result};
 use super::request::{Request, Shape, Verb};
 use super::respond::{plain, refuse, respond};
 use super::selector::Filter;
-use super::state::{Api, Warnings, present};
+use super::state::{Api, Warnings, item_text, present};
 use super::store::Stored;
 use super::{discovery, openapi, proxy, rbac, special, table, watch};
 use crate::json::{set, text};
@@ -82,8 +82,8 @@ async fn answer(listener: &ListenerState, request: HttpRequest) -> Result<Respon
         return watch::watch(api, &request, upgrade);
     }
     let mut warnings = Warnings::new();
-    let (status, value) = dispatch(api, &request, &mut warnings).await?;
-    let mut response = respond(status, &value);
+    let (status, text) = dispatch(api, &request, &mut warnings).await?;
+    let mut response = plain(status, text, "application/json");
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::try_from(format!("299 - \"{quoted}\"")) {
@@ -93,8 +93,15 @@ async fn answer(listener: &ListenerState, request: HttpRequest) -> Result<Respon
     Ok(response)
 }
 
-/// Dispatches a request by verb and subresource.
-async fn dispatch(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(StatusCode, Value)> {
+/// Dispatches a request by verb and subresource; returns the answer's JSON.
+async fn dispatch(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(StatusCode, String)> {
+    if request.verb == Verb::List && request.sub.is_none() && !request.resource.is_ephemeral() {
+        return list(api, request).map(|text| (StatusCode::OK, text));
+    }
+    dispatch_one(api, request, warnings).await.map(|(status, value)| (status, value.to_string()))
+}
+
+async fn dispatch_one(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(StatusCode, Value)> {
     if request.resource.is_ephemeral() {
         return special::review(api, request).map(|value| (StatusCode::CREATED, value));
     }
@@ -104,7 +111,6 @@ async fn dispatch(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) ->
     let ok = |value: Value| (StatusCode::OK, value);
     match request.verb {
         Verb::Get => get(api, request).map(ok),
-        Verb::List => list(api, request).map(ok),
         Verb::Create => {
             let object = super::write::create(api, request, warnings).await?;
             Ok((StatusCode::CREATED, shown(api, request, object)))
@@ -121,7 +127,7 @@ async fn dispatch(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) ->
         }
         Verb::Delete => super::delete::one(api, request, warnings).await.map(ok),
         Verb::DeleteCollection => super::delete::many(api, request, warnings).await.map(ok),
-        Verb::Watch => Err(ApiError::method_not_allowed()),
+        Verb::List | Verb::Watch => Err(ApiError::method_not_allowed()),
     }
 }
 
@@ -132,7 +138,7 @@ fn get(api: &Api, request: &Request) -> Result<Value> {
     Ok(shown(api, request, present(&request.resource, &found)))
 }
 
-fn list(api: &Api, request: &Request) -> Result<Value> {
+fn list(api: &Api, request: &Request) -> Result<String> {
     let resource = &request.resource;
     let filter = Filter::parse(resource, request.param("labelSelector"), request.param("fieldSelector"))?;
     let limit: usize =
@@ -159,27 +165,32 @@ fn list(api: &Api, request: &Request) -> Result<Value> {
         set(&mut metadata, &["continue"], write_continue(&last.key, revision));
         set(&mut metadata, &["remainingItemCount"], matching.count());
     }
-    let objects: Vec<Value> = items.into_iter().map(|object| present(resource, object)).collect();
+    let objects = || items.iter().map(|object| present(resource, object)).collect::<Vec<_>>();
     Ok(match request.shape {
         Shape::Object => {
-            // List items have no kind and apiVersion in typed lists, but do in custom ones.
-            let items = objects.into_iter().map(|mut object| {
-                if resource.custom.is_none()
-                    && let Some(map) = object.as_object_mut()
-                {
-                    map.remove("apiVersion");
-                    map.remove("kind");
-                }
-                object
-            });
-            json!({"kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(), "metadata": metadata, "items": items.collect::<Vec<_>>()})
+            let texts = items.iter().map(|object| item_text(resource, object));
+            list_text(&format!("{}List", resource.kind), &resource.api_version(), &metadata, texts)
         }
-        Shape::Table => table::table(resource, &objects, metadata, clock::now()),
+        Shape::Table => table::table(resource, &objects(), metadata, clock::now()).to_string(),
         Shape::Metadata => {
-            let items: Vec<Value> = objects.iter().map(table::partial).collect();
-            json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items})
+            let texts = objects().into_iter().map(|object| table::partial(&object).to_string());
+            list_text("PartialObjectMetadataList", "meta.k8s.io/v1", &metadata, texts)
         }
     })
+}
+
+/// A list's JSON. The items are texts, which are not parsed for it: lists of pods are large.
+fn list_text(kind: &str, api_version: &str, metadata: &Value, items: impl Iterator<Item = String>) -> String {
+    let (kind, api_version) = (json!(kind), json!(api_version));
+    let mut text = format!(r#"{{"kind":{kind},"apiVersion":{api_version},"metadata":{metadata},"items":["#);
+    for (index, item) in items.enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        text.push_str(&item);
+    }
+    text.push_str("]}");
+    text
 }
 
 fn write_continue(key: &super::store::Key, revision: u64) -> String {

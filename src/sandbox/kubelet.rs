@@ -1,7 +1,7 @@
 //! A simulated kubelet: bound pods start, get an address, exit as their annotation states, and are removed when they
 //! are deleted. No container ever runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,10 +46,11 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
         seen = revision;
         let now = clock::instant();
         let (all, _) = api.store.list(&pods.collection(), None, None);
-        due.retain(|uid, _| all.iter().any(|pod| pod.uid == *uid));
-        for stored in all {
-            let pod = stored.value();
-            let Some((what, takes)) = next(&api, &pod) else {
+        let uids: HashSet<&str> = all.iter().map(|pod| pod.uid.as_str()).collect();
+        due.retain(|uid, _| uids.contains(uid.as_str()));
+        let nodes = annotated_nodes(&api);
+        for stored in &all {
+            let Some((what, takes)) = next(&api, &nodes, &stored.outline().pod) else {
                 due.remove(&stored.uid);
                 continue;
             };
@@ -60,16 +61,17 @@ pub(super) async fn run(api: Arc<Api>, stop: CancellationToken) {
             if entry.1 <= now {
                 let (what, _) = entry.clone();
                 due.remove(&stored.uid);
-                act(&api, &pods, &stored, pod, &what, &mut addresses);
+                act(&api, &pods, stored, &what, &mut addresses);
             }
         }
     }
 }
 
 /// Returns the pod's next action, and its delay.
-fn next(api: &Api, pod: &Value) -> Option<(Due, Duration)> {
+fn next(api: &Api, nodes: &HashMap<String, String>, pod: &Value) -> Option<(Due, Duration)> {
     let name = text(pod, &["spec", "nodeName"]);
-    let says = |value: &str| text(pod, &["metadata", "annotations", NODE]) == value || node_says(api, name, value);
+    let node = nodes.get(name).map(String::as_str);
+    let says = |value: &str| text(pod, &["metadata", "annotations", NODE]) == value || node == Some(value);
     if name.is_empty() || says("down") {
         return None;
     }
@@ -87,10 +89,13 @@ fn next(api: &Api, pod: &Value) -> Option<(Due, Duration)> {
     }
 }
 
-/// Whether the Node of this name has this value of [`NODE`].
-fn node_says(api: &Api, name: &str, value: &str) -> bool {
-    let node = api.store.get(&Collection::core("nodes"), &(String::new(), name.to_owned()));
-    node.is_some_and(|node| text(&node.value(), &["metadata", "annotations", NODE]) == value)
+/// The Nodes that have [`NODE`], and its value.
+fn annotated_nodes(api: &Api) -> HashMap<String, String> {
+    let (nodes, _) = api.store.list(&Collection::core("nodes"), None, None);
+    let annotated = nodes.iter().filter(|node| node.text.contains(NODE));
+    annotated
+        .map(|node| (node.key.1.clone(), text(&node.value(), &["metadata", "annotations", NODE]).to_owned()))
+        .collect()
 }
 
 /// A pod waits for the ConfigMaps and Secrets of its volumes: Spark creates a driver's after the driver.
@@ -107,7 +112,8 @@ fn mounts_are_there(api: &Api, pod: &Value) -> bool {
     })
 }
 
-fn act(api: &Api, pods: &Arc<Resource>, stored: &Arc<Stored>, mut pod: Value, what: &Due, addresses: &mut u32) {
+fn act(api: &Api, pods: &Arc<Resource>, stored: &Arc<Stored>, what: &Due, addresses: &mut u32) {
+    let mut pod = stored.value();
     let now = clock::now().to_string();
     match what {
         Due::Remove => {

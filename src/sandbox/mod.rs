@@ -20,6 +20,7 @@ mod events;
 mod garbage;
 mod kubelet;
 mod openapi;
+mod outline;
 mod patch;
 mod plugins;
 mod protobuf;

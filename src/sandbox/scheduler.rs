@@ -2,22 +2,22 @@
 //! and all of those fit at once, whichever scheduler the pods name. It implements the schedulers' keys from their
 //! documentation, not from our own table, so that tests can detect errors in the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::outline::Outline;
 use super::resource::Collection;
 use super::special::bind;
 use super::state::Api;
-use super::store::Stored;
+use super::store::{Key, Stored};
 use crate::json::{at, entries, list, list_mut, text};
 use crate::runtime::clock;
-use crate::spark::pod::{Body, Pod};
 use crate::spark::quantity::Quantity;
-use crate::spark::resources::{self, ResourceList};
+use crate::spark::resources::ResourceList;
 
 /// How long changes are collected before a scheduling pass.
 const PAUSE: Duration = Duration::from_millis(30);
@@ -53,12 +53,6 @@ impl Node {
     }
 }
 
-struct Candidate {
-    stored: Arc<Stored>,
-    pod: Value,
-    requests: ResourceList,
-}
-
 /// Gang of a pod.
 enum Gang {
     /// No gang: the pod is scheduled alone.
@@ -69,56 +63,67 @@ enum Gang {
     Of { name: String, min: usize, min_resources: ResourceList },
 }
 
+/// The pods of a gang that are not bound.
+struct WaitingGang {
+    min: usize,
+    min_resources: ResourceList,
+    pods: Vec<Arc<Stored>>,
+}
+
 /// One scheduling pass over all pods.
 fn pass(api: &Api) {
     let (pods, _) = api.store.list(&Collection::core("pods"), None, None);
     let (mut nodes, mut bound, mut pending) = (nodes_of(api), Vec::new(), Vec::new());
     for stored in pods {
-        let pod = stored.value();
-        let ended = matches!(text(&pod, &["status", "phase"]), "Succeeded" | "Failed");
+        let Outline { pod, requests } = stored.outline();
+        let ended = matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed");
         if ended {
             continue;
         }
-        let requests = requests(&stored);
-        let node = text(&pod, &["spec", "nodeName"]).to_owned();
-        let deleting = at(&pod, &["metadata", "deletionTimestamp"]).is_some();
-        let candidate = Candidate { stored, pod, requests };
+        let node = text(pod, &["spec", "nodeName"]);
+        let deleting = at(pod, &["metadata", "deletionTimestamp"]).is_some();
         if !node.is_empty() {
-            if let Some(node) = nodes.get_mut(&node) {
-                take(&mut node.free, &candidate.requests);
+            if let Some(node) = nodes.get_mut(node) {
+                take(&mut node.free, requests);
             }
             if !deleting {
-                bound.push(candidate);
+                bound.push(stored);
             }
-        } else if !deleting && list(&candidate.pod, &["spec", "schedulingGates"]).is_empty() {
-            pending.push(candidate);
+        } else if !deleting && list(pod, &["spec", "schedulingGates"]).is_empty() {
+            pending.push(stored);
         }
     }
-    let mut gangs: BTreeMap<(String, String), (usize, ResourceList, Vec<Candidate>)> = BTreeMap::new();
-    for candidate in pending {
-        match gang(api, &candidate.pod) {
-            Gang::Alone => place(api, &mut nodes, vec![candidate], 1),
-            Gang::Waits(why) => write_condition(api, &candidate.stored, &why),
+    let mut gangs: BTreeMap<Key, WaitingGang> = BTreeMap::new();
+    for stored in pending {
+        match gang(api, &stored.outline().pod) {
+            Gang::Alone => place(api, &mut nodes, vec![stored], 1),
+            Gang::Waits(why) => write_condition(api, &stored, &why),
             Gang::Of { name, min, min_resources } => {
-                let key = (candidate.stored.key.0.clone(), name);
-                let entry = gangs.entry(key).or_insert_with(|| (min, min_resources, Vec::new()));
-                entry.2.push(candidate);
+                let key = (stored.key.0.clone(), name);
+                gangs
+                    .entry(key)
+                    .or_insert_with(|| WaitingGang { min, min_resources, pods: Vec::new() })
+                    .pods
+                    .push(stored);
             }
         }
     }
-    for ((namespace, name), (min, min_resources, waiting)) in gangs {
-        let bound_count = bound
-            .iter()
-            .filter(|candidate| candidate.stored.key.0 == namespace)
-            .filter(|candidate| matches!(gang(api, &candidate.pod), Gang::Of { name: of, .. } if of == name));
-        let bound_count = bound_count.count();
+    let mut bound_of: BTreeMap<Key, usize> = BTreeMap::new();
+    let namespaces: BTreeSet<&str> = gangs.keys().map(|(namespace, _)| namespace.as_str()).collect();
+    for stored in bound.iter().filter(|stored| namespaces.contains(stored.key.0.as_str())) {
+        if let Gang::Of { name, .. } = gang(api, &stored.outline().pod) {
+            *bound_of.entry((stored.key.0.clone(), name)).or_default() += 1;
+        }
+    }
+    for (key, WaitingGang { min, min_resources, pods: waiting }) in gangs {
+        let bound_count = bound_of.get(&key).copied().unwrap_or_default();
+        let name = key.1;
         if bound_count + waiting.len() < min {
             let why = format!("gang {name} waits: {} of {min} members exist", bound_count + waiting.len());
-            waiting.iter().for_each(|candidate| write_condition(api, &candidate.stored, &why));
+            waiting.iter().for_each(|stored| write_condition(api, stored, &why));
         } else if bound_count == 0 && !fits_somewhere(&nodes, &min_resources) {
-            waiting.iter().for_each(|candidate| {
-                write_condition(api, &candidate.stored, &format!("gang {name} waits for {min_resources}"))
-            });
+            let why = format!("gang {name} waits for {min_resources}");
+            waiting.iter().for_each(|stored| write_condition(api, stored, &why));
         } else {
             place(api, &mut nodes, waiting, min.saturating_sub(bound_count).max(1));
         }
@@ -126,16 +131,17 @@ fn pass(api: &Api) {
 }
 
 /// Places pods: at least this many at once or none, the others as they fit.
-fn place(api: &Api, nodes: &mut BTreeMap<String, Node>, pods: Vec<Candidate>, at_once: usize) {
+fn place(api: &Api, nodes: &mut BTreeMap<String, Node>, pods: Vec<Arc<Stored>>, at_once: usize) {
     let (mut trial, mut plan) = (nodes.clone(), Vec::new());
-    for candidate in &pods {
-        let mut selected = trial.iter_mut().filter(|(_, node)| node.is_selected(&candidate.pod));
-        if let Some((name, node)) = selected.find(|(_, node)| fits(&node.free, &candidate.requests)) {
-            take(&mut node.free, &candidate.requests);
-            plan.push((candidate.stored.clone(), name.clone()));
+    for stored in &pods {
+        let Outline { pod, requests } = stored.outline();
+        let mut selected = trial.iter_mut().filter(|(_, node)| node.is_selected(pod));
+        if let Some((name, node)) = selected.find(|(_, node)| fits(&node.free, requests)) {
+            take(&mut node.free, requests);
+            plan.push((stored.clone(), name.clone()));
         } else {
             let why = format!("0/{} nodes are available: insufficient resources, or other labels", nodes.len());
-            write_condition(api, &candidate.stored, &why);
+            write_condition(api, stored, &why);
         }
     }
     if plan.len() < at_once {
@@ -202,17 +208,6 @@ fn find<'v>(pod: &'v Value, map: &str, key: &str) -> Option<&'v str> {
     at(pod, &["metadata", map, key]).and_then(Value::as_str).filter(|value| !value.is_empty())
 }
 
-/// A pod's requests, counted as kube-scheduler counts them, plus one of the resource `pods`.
-fn requests(stored: &Stored) -> ResourceList {
-    let pod = Pod::read_whole(stored.text.as_bytes()).unwrap_or_default();
-    let mut list = match &pod.body {
-        Body::Read(workload) => resources::of_pod(workload),
-        Body::Raw(_) => ResourceList::default(),
-    };
-    list.set("pods", Quantity::units(1));
-    list
-}
-
 fn nodes_of(api: &Api) -> BTreeMap<String, Node> {
     let (nodes, _) = api.store.list(&Collection::core("nodes"), None, None);
     let schedulable = nodes.iter().map(|node| (node.key.1.clone(), node.value()));
@@ -252,14 +247,13 @@ fn fits_somewhere(nodes: &BTreeMap<String, Node>, min_resources: &ResourceList) 
 /// Writes into the pod's condition why it waits.
 fn write_condition(api: &Api, stored: &Arc<Stored>, why: &str) {
     let Some(pods) = api.registry.find("", "v1", "pods") else { return };
-    let mut pod = stored.value();
-    let conditions = list_mut(&mut pod, &["status", "conditions"]);
-    if conditions
-        .iter()
-        .any(|condition| text(condition, &["type"]) == "PodScheduled" && text(condition, &["message"]) == why)
-    {
+    let is_same =
+        |condition: &Value| text(condition, &["type"]) == "PodScheduled" && text(condition, &["message"]) == why;
+    if list(&stored.outline().pod, &["status", "conditions"]).iter().any(is_same) {
         return;
     }
+    let mut pod = stored.value();
+    let conditions = list_mut(&mut pod, &["status", "conditions"]);
     conditions.retain(|condition| text(condition, &["type"]) != "PodScheduled");
     conditions.push(json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
         "lastTransitionTime": clock::now().to_string()}));

@@ -41,11 +41,32 @@ pub(super) fn present(resource: &Resource, stored: &Stored) -> Value {
 
 /// The same as text: the stored text, if it was written in that version.
 pub(super) fn present_text(resource: &Resource, stored: &Stored) -> String {
-    let types = format!(r#"{{"apiVersion":"{}","kind":"{}","#, resource.api_version(), resource.kind);
-    if stored.text.starts_with(&types) && resource.group != "events.k8s.io" {
+    if untyped_text(resource, stored).is_some() {
         return stored.text.to_string();
     }
     present(resource, stored).to_string()
+}
+
+/// An item of a list as text: items have a kind and an apiVersion in lists of custom resources only.
+pub(super) fn item_text(resource: &Resource, stored: &Stored) -> String {
+    if resource.custom.is_some() {
+        return present_text(resource, stored);
+    }
+    if let Some(rest) = untyped_text(resource, stored) {
+        return format!("{{{rest}");
+    }
+    let mut object = present(resource, stored);
+    if let Some(map) = object.as_object_mut() {
+        map.remove("apiVersion");
+        map.remove("kind");
+    }
+    object.to_string()
+}
+
+/// The stored text after the apiVersion and the kind, if it was written in the resource's version.
+fn untyped_text<'s>(resource: &Resource, stored: &'s Stored) -> Option<&'s str> {
+    let types = format!(r#"{{"apiVersion":"{}","kind":"{}","#, resource.api_version(), resource.kind);
+    stored.text.strip_prefix(&types).filter(|_| resource.group != "events.k8s.io")
 }
 
 pub(super) fn in_version(resource: &Resource, mut object: Value) -> Value {

@@ -1,12 +1,13 @@
 //! The store: objects as text, one revision counter, and a bounded log of changes per collection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::error::{ApiError, Result};
+use super::outline::Outline;
 use super::resource::{Collection, Resource};
 use crate::json;
 
@@ -24,6 +25,7 @@ pub(super) struct Stored {
     pub(super) revision: u64,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) text: Box<str>,
+    outline: OnceLock<Box<Outline>>,
 }
 
 impl Stored {
@@ -36,12 +38,18 @@ impl Stored {
             revision,
             labels,
             text: object.to_string().into_boxed_str(),
+            outline: OnceLock::new(),
         }
     }
 
     /// Parses the object.
     pub(super) fn value(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
+    /// The pod that this object is, without its containers; parsed at the first call.
+    pub(super) fn outline(&self) -> &Outline {
+        self.outline.get_or_init(|| Box::new(Outline::new(&self.text)))
     }
 }
 

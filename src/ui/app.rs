@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::apps::{driver_badge, lacks};
-use super::layout::{Kind, badge, since, text};
+use super::layout::{Kind, badge, columns, since, text};
 use super::timeline;
 use crate::views::{AppReport, ExitReport, GroupReport, WhyReport};
 
@@ -63,15 +63,7 @@ fn application(app: &AppReport, now: Timestamp) -> Markup {
             section aria-labelledby="findings" {
                 h2 #findings { "Findings of recovery, and what is done" }
                 table.cards {
-                    thead {
-                        tr {
-                            th scope="col" { "Rule" }
-                            th scope="col" { "Pod" }
-                            th scope="col" { "Finding" }
-                            th scope="col" { "Since" }
-                            th scope="col" { "What is done" }
-                        }
-                    }
+                    (columns(&["Rule", "Pod", "Finding", "Since", "What is done"], &[]))
                     tbody {
                         @for finding in &app.findings {
                             tr {
@@ -118,15 +110,7 @@ fn gangs(groups: &[GroupReport], now: Timestamp) -> Markup {
         section aria-labelledby="gang" {
             h2 #gang { "Gang" }
             table.cards {
-                thead {
-                    tr {
-                        th scope="col" { "PodGroup" }
-                        th scope="col" { "State" }
-                        th.number scope="col" { "Size" }
-                        th scope="col" { "Scheduler" }
-                        th scope="col" { "Created" }
-                    }
-                }
+                (columns(&["PodGroup", "State", "Size", "Scheduler", "Created"], &["Size"]))
                 tbody {
                     @for group in groups {
                         tr {
@@ -153,15 +137,7 @@ fn exits(app: &AppReport, now: Timestamp) -> Markup {
                 h2 #exits { "Exits" }
                 p { @for (at, (cause, count)) in app.ended.iter().enumerate() { @if at > 0 { ", " } (count) " " (text(cause)) } "." }
                 table.cards {
-                    thead {
-                        tr {
-                            th scope="col" { "Executor" }
-                            th scope="col" { "When" }
-                            th scope="col" { "Cause" }
-                            th scope="col" { "Detail" }
-                            th scope="col" { "Node" }
-                        }
-                    }
+                    (columns(&["Executor", "When", "Cause", "Detail", "Node"], &[]))
                     tbody { @for exit in &app.exits { (exited(exit, now)) } }
                 }
             }

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 
-use super::layout::{Kind, address, badge, encoded, since, text};
+use super::layout::{Kind, address, badge, columns, encoded, since, text};
 use crate::text::harmless;
-use crate::views::{AppReport, DriverReport, ShortageReport};
+use crate::views::{AppReport, ShortageReport};
 
 /// How many applications one page has.
 const ROWS: usize = 100;
@@ -125,11 +125,6 @@ fn is_driver_in_trouble(app: &AppReport) -> bool {
     app.driver.state.as_deref() == Some("failed") || app.driver.liveness == "gone" && has_executors
 }
 
-/// How many of the last exits are abnormal.
-fn abnormal(app: &AppReport) -> usize {
-    app.exits.iter().filter(|exit| exit.is_abnormal).count()
-}
-
 fn has(app: &AppReport, trouble: Trouble) -> bool {
     match trouble {
         Trouble::All => true,
@@ -140,32 +135,27 @@ fn has(app: &AppReport, trouble: Trouble) -> bool {
         Trouble::Findings => !app.findings.is_empty(),
         Trouble::Executors => !app.troubled.is_empty(),
         Trouble::Driver => is_driver_in_trouble(app),
-        Trouble::Exits => abnormal(app) > 0,
+        Trouble::Exits => app.exits.iter().any(|exit| exit.is_abnormal),
     }
 }
 
-fn state(driver: &DriverReport) -> &str {
-    match &driver.state {
-        Some(state) => state,
-        None => &driver.liveness,
-    }
-}
-
-fn matches(app: &AppReport, query: &AppsQuery) -> bool {
-    let part = query.q.trim().to_lowercase();
-    let in_it = |text: &str| text.to_lowercase().contains(&part);
+/// Whether a query selects an application; `part` is what is searched, in lower case.
+fn matches(app: &AppReport, query: &AppsQuery, part: &str) -> bool {
+    let in_it = |text: &str| text.to_lowercase().contains(part);
     (part.is_empty()
         || in_it(&app.app)
         || in_it(&app.namespace)
         || app.driver.pod.as_deref().is_some_and(in_it)
         || app.troubled.iter().any(|executor| in_it(&executor.pod)))
         && (query.namespace.is_empty() || app.namespace == query.namespace)
-        && (query.state.is_empty() || state(&app.driver) == query.state)
+        && (query.state.is_empty() || app.driver.shown_state() == query.state)
         && has(app, query.trouble)
 }
 
+/// All applications that a query selects, in its order.
 fn selected<'a>(apps: &'a [AppReport], query: &AppsQuery) -> Vec<&'a AppReport> {
-    let mut all: Vec<&AppReport> = apps.iter().filter(|app| matches(app, query)).collect();
+    let part = query.q.trim().to_lowercase();
+    let mut all: Vec<&AppReport> = apps.iter().filter(|app| matches(app, query, &part)).collect();
     let executors = |app: &AppReport| app.executors.values().sum::<usize>();
     // They are ordered by namespace and name, and each order below keeps that.
     match query.sort {
@@ -184,25 +174,29 @@ fn selected<'a>(apps: &'a [AppReport], query: &AppsQuery) -> Vec<&'a AppReport> 
     all
 }
 
-/// The pages that the selected applications fill, and the one that is asked for, from 0.
-fn pages(count: usize, query: &AppsQuery) -> (usize, usize) {
-    let pages = count.div_ceil(ROWS).max(1);
-    (pages, query.page.saturating_sub(1).min(pages - 1))
+/// The applications that a query selects, and those on the page that it asks for.
+pub(super) struct Selection<'a> {
+    pub(super) shown: Vec<&'a AppReport>,
+    count: usize,
+    /// How many pages they fill, and which one is shown, from 0.
+    pages: usize,
+    at: usize,
 }
 
-/// The applications on the page that is asked for.
-pub(super) fn shown<'a>(apps: &'a [AppReport], query: &AppsQuery) -> Vec<&'a AppReport> {
-    let all = selected(apps, query);
-    let (_, at) = pages(all.len(), query);
-    all.into_iter().skip(at * ROWS).take(ROWS).collect()
+impl<'a> Selection<'a> {
+    pub(super) fn of(apps: &'a [AppReport], query: &AppsQuery) -> Selection<'a> {
+        let all = selected(apps, query);
+        let pages = all.len().div_ceil(ROWS).max(1);
+        let at = query.page.saturating_sub(1).min(pages - 1);
+        Selection { count: all.len(), pages, at, shown: all.into_iter().skip(at * ROWS).take(ROWS).collect() }
+    }
 }
 
 /// The search.
 pub(super) fn form(apps: &[AppReport], query: &AppsQuery) -> Markup {
     let chosen = Some(query.namespace.as_str()).filter(|name| !name.is_empty());
     let namespaces: BTreeSet<&str> = apps.iter().map(|app| app.namespace.as_str()).chain(chosen).collect();
-    let states: BTreeSet<&str> =
-        ["pending", "running", "succeeded", "failed", "terminating", "gone", "unknown"].into_iter().collect();
+    let states = ["failed", "gone", "pending", "running", "succeeded", "terminating", "unknown"];
     html! {
         form #search method="get" action="./" role="search" {
             label { "Search " input type="search" name="q" value=(harmless(&query.q)) maxlength="253" autocomplete="off" spellcheck="false"; }
@@ -257,8 +251,7 @@ impl Summary {
 
 /// The table.
 pub(super) fn page(apps: &[AppReport], query: &AppsQuery, now: Timestamp) -> Markup {
-    let count = selected(apps, query).len();
-    let (pages, at) = pages(count, query);
+    let Selection { shown, count, pages, at } = Selection::of(apps, query);
     let all = Summary::of(apps);
     html! {
         dl.facts {
@@ -276,19 +269,8 @@ pub(super) fn page(apps: &[AppReport], query: &AppsQuery, now: Timestamp) -> Mar
         } @else {
             table.cards {
                 caption { (count) @if count == 1 { " application" } @else { " applications" } @if pages > 1 { ", page " (at + 1) " of " (pages) } }
-                thead {
-                    tr {
-                        th scope="col" { "Application" }
-                        th scope="col" { "Driver" }
-                        th.number scope="col" { "Running" }
-                        th.number scope="col" { "Pending" }
-                        th.number scope="col" { "Lacks" }
-                        th scope="col" { "Why" }
-                        th scope="col" { "Since" }
-                        th scope="col" { "Last exit" }
-                    }
-                }
-                tbody { @for app in shown(apps, query) { (row(app, now)) } }
+                (columns(&["Application", "Driver", "Running", "Pending", "Lacks", "Why", "Since", "Last exit"], &["Running", "Pending", "Lacks"]))
+                tbody { @for app in shown { (row(app, now)) } }
             }
             @if pages > 1 { (page_links(query, pages, at)) }
         }
@@ -342,7 +324,7 @@ fn cut(text: &str) -> String {
 
 /// The state of an application's driver.
 pub(super) fn driver_badge(app: &AppReport) -> Markup {
-    let state = state(&app.driver);
+    let state = app.driver.shown_state();
     let kind = match state {
         "running" | "alive" => Kind::Good,
         "succeeded" => Kind::Over,

@@ -4,10 +4,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::layout::{address, since, text};
-use crate::views::{CostReport, CostRow};
+use crate::views::{CostReport, CostRow, core_hours, gib_hours};
 
-const HOUR: f64 = 3600.0;
-const GIBIBYTE: f64 = (1_u64 << 30) as f64;
 /// At most this many applications are listed.
 const MAX_APPS: usize = 100;
 
@@ -18,7 +16,7 @@ pub(super) fn page(report: &CostReport, now: Timestamp) -> Markup {
         rows.sort_by(|one, other| other.core_seconds.total_cmp(&one.core_seconds));
         rows
     };
-    let cores = |rows: &[CostRow]| hours(rows.iter().map(|row| row.core_seconds).sum());
+    let cores = |rows: &[CostRow]| core_hours(rows.iter().map(|row| row.core_seconds).sum());
     let mut apps = by_cores(&report.applications);
     let left = apps.len().saturating_sub(MAX_APPS);
     apps.truncate(MAX_APPS);
@@ -37,10 +35,6 @@ pub(super) fn page(report: &CostReport, now: Timestamp) -> Markup {
             (table("Given back by recovery rules, at most an hour for each deleted executor", "Rule", &by_cores(&report.given_back)))
         }
     }
-}
-
-fn hours(seconds: f64) -> String {
-    format!("{:.2}", seconds / HOUR)
 }
 
 fn table(caption: &str, cause: &str, rows: &[CostRow]) -> Markup {
@@ -68,8 +62,8 @@ fn table(caption: &str, cause: &str, rows: &[CostRow]) -> Markup {
                                 th scope="row" { (text(&row.namespace)) }
                             }
                             td data-name=(cause) { (row.cause) }
-                            td.number data-name="Core hours" { (hours(row.core_seconds)) }
-                            td.number data-name="GiB hours" { (hours(row.byte_seconds / GIBIBYTE)) }
+                            td.number data-name="Core hours" { (core_hours(row.core_seconds)) }
+                            td.number data-name="GiB hours" { (gib_hours(row.byte_seconds)) }
                         }
                     }
                 }

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use crate::text::harmless;
 use crate::views::ago;
@@ -59,25 +60,26 @@ pub(super) fn since(time: &str, now: Timestamp) -> Markup {
     html! { time datetime=(time) title=(time) { (ago(&time, now)) } }
 }
 
+/// The head of a table. Those columns that are `numbers` too end at the same place.
+pub(super) fn columns(names: &[&str], numbers: &[&str]) -> Markup {
+    html! {
+        thead { tr { @for name in names { th scope="col" class=[numbers.contains(name).then_some("number")] { (name) } } } }
+    }
+}
+
 /// The address of an application's page.
 pub(super) fn address(namespace: &str, app: &str) -> String {
     format!("app?namespace={}&name={}", encoded(namespace), encoded(app))
 }
 
 /// A value in the query of an address.
-pub(super) fn encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
+pub(super) fn encoded(text: &str) -> PercentEncode<'_> {
+    /// All but the unreserved characters (RFC 3986, section 2.3).
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, RESERVED)
 }
 
-/// A word with a mark, told apart by its shape and not by its colour only.
+/// A word after a mark. Each kind has a mark of its own, so that no meaning depends on the color alone.
 pub(super) fn badge(kind: Kind, word: &str) -> Markup {
     let (class, mark) = match kind {
         Kind::Good => ("good", "●"),

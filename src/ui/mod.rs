@@ -68,7 +68,7 @@ impl Page<'_> {
         match self {
             Page::Apps(apps, query) => {
                 apps::Summary::of(apps).hash(&mut hasher);
-                apps::shown(apps, query).iter().for_each(|app| json(app).hash(&mut hasher));
+                apps::Selection::of(apps, query).shown.iter().for_each(|app| json(app).hash(&mut hasher));
             }
             Page::App(report, ..) => json(report).hash(&mut hasher),
             Page::Nodes(report) => json(report).hash(&mut hasher),

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::layout::{Kind, address, badge, since, text};
+use super::layout::{Kind, address, badge, columns, since, text};
 use crate::views::{NodeReport, NodesReport};
 
 pub(super) fn page(report: &NodesReport, now: Timestamp) -> Markup {
@@ -43,14 +43,7 @@ fn one(node: &NodeReport, now: Timestamp) -> Markup {
             @if !node.recent.is_empty() {
                 table.cards {
                     caption { "Last faults of " (node.faults.values().sum::<usize>()) }
-                    thead {
-                        tr {
-                            th scope="col" { "When" }
-                            th scope="col" { "Fault" }
-                            th scope="col" { "Application" }
-                            th scope="col" { "Message" }
-                        }
-                    }
+                    (columns(&["When", "Fault", "Application", "Message"], &[]))
                     tbody {
                         @for fault in &node.recent {
                             tr {

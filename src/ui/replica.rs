@@ -5,7 +5,6 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::layout::{Kind, badge, text};
-use crate::leader::LeaderState;
 
 /// The replica that answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,15 +27,6 @@ pub struct ReplicaReport {
 }
 
 impl ReplicaReport {
-    /// The word for a state.
-    pub fn state(state: LeaderState) -> &'static str {
-        match state {
-            LeaderState::Leader => "leader",
-            LeaderState::Follower => "follower",
-            LeaderState::NoLeader => "no-leader",
-        }
-    }
-
     /// The name of a pod in an identity.
     fn pod(identity: &str) -> &str {
         identity.rsplit_once('_').map_or(identity, |(pod, _)| pod)

@@ -75,7 +75,7 @@ fn query(text: &str) -> AppsQuery {
 }
 
 fn names(apps: &[AppReport], text: &str) -> Vec<String> {
-    apps::shown(apps, &query(text)).into_iter().map(|app| app.app.clone()).collect()
+    apps::Selection::of(apps, &query(text)).shown.into_iter().map(|app| app.app.clone()).collect()
 }
 
 #[test]

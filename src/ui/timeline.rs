@@ -3,39 +3,21 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::layout::{Kind, badge, text};
+use super::layout::{Kind, badge, columns, text};
 use crate::text::harmless;
-use crate::views::{Life, Timeline, ago};
+use crate::views::{Life, LifeSpan, Timeline, age};
 
 /// Width of the scale in units of the drawing.
 const WIDTH: i64 = 1000;
 
-/// The times of a life on the scale, in seconds.
-struct Span {
-    created: i64,
-    started: Option<i64>,
-    end: i64,
-}
-
-impl Span {
-    fn of(life: &Life, now: Timestamp) -> Option<Span> {
-        let at = |time: &str| time.parse::<Timestamp>().ok().map(Timestamp::as_second);
-        let created = at(&life.created)?;
-        let end = life.ended.as_deref().map_or(Some(now.as_second()), at)?.max(created);
-        let started = life.started.as_deref().and_then(at).map(|started| started.clamp(created, end));
-        Some(Span { created, started, end })
-    }
-}
-
 /// The table of executors.
 pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
-    let lives: Vec<(&Life, Span)> =
-        timeline.executors.iter().filter_map(|life| Some((life, Span::of(life, now)?))).collect();
+    let lives: Vec<(&Life, LifeSpan)> =
+        timeline.executors.iter().filter_map(|life| Some((life, life.span(now)?))).collect();
     let begin = lives.iter().map(|(_, span)| span.created).min().unwrap_or_default();
     let end = lives.iter().map(|(_, span)| span.end).max().unwrap_or(begin).max(begin + 1);
     let x = |at: i64| (at - begin) * WIDTH / (end - begin);
-    let time =
-        |second: i64| Timestamp::from_second(second).map_or_else(|_| String::new(), |time| ago(&time.to_string(), now));
+    let since = |at: i64| age(now.as_second() - at);
     html! {
         @if lives.is_empty() {
             p.empty { "No executor has a pod, and no exit is remembered." }
@@ -47,8 +29,8 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
                 span { span.mark { "■" } " exited as its driver asked" }
             }
             table.lives {
-                caption { "From " (time(begin)) " to " (time(end)) @if timeline.omitted > 0 { "; " (timeline.omitted) " earlier ones are not shown" } }
-                thead { tr { th scope="col" { "Executor" } th scope="col" { "State" } th scope="col" { "Life" } } }
+                caption { "From " (since(begin)) " to " (since(end)) " ago" @if timeline.omitted > 0 { "; " (timeline.omitted) " earlier ones are not shown" } }
+                (columns(&["Executor", "State", "Life"], &[]))
                 tbody {
                     @for (life, span) in lives.iter().rev() {
                         tr {
@@ -74,7 +56,7 @@ fn state(life: &Life) -> Markup {
     badge(kind, life.cause.as_deref().unwrap_or(&life.state))
 }
 
-fn bar(life: &Life, span: &Span, x: impl Fn(i64) -> i64) -> Markup {
+fn bar(life: &Life, span: &LifeSpan, x: impl Fn(i64) -> i64) -> Markup {
     let (from, to) = (x(span.created), x(span.end));
     let started = span.started.map_or(to, &x);
     let class = match (&life.ended, life.abnormal) {

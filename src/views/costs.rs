@@ -37,6 +37,16 @@ pub struct CostRow {
     pub byte_seconds: f64,
 }
 
+/// An amount of core-seconds for display, in hours.
+pub fn core_hours(core_seconds: f64) -> String {
+    format!("{:.2}", core_seconds / 3600.0)
+}
+
+/// An amount of byte-seconds for display, in GiB hours.
+pub fn gib_hours(byte_seconds: f64) -> String {
+    core_hours(byte_seconds / (1_u64 << 30) as f64)
+}
+
 fn row(namespace: &str, app: Option<&str>, cause: &str, amount: Amount) -> CostRow {
     let Amount { core_seconds, byte_seconds } = amount;
     let (namespace, app, cause) = (namespace.to_owned(), app.map(str::to_owned), cause.to_owned());

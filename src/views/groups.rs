@@ -1,9 +1,11 @@
 //! The report about an application's PodGroups.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use super::recovery_reports::shown;
-use crate::recovery::shortage::size_of;
+use super::times::shown;
+use crate::recovery::shortage::{group_of, size_of};
 use crate::snapshot::{Application, Group, GroupKey, Snapshot};
 use crate::spark::ids::AppKey;
 
@@ -28,13 +30,21 @@ pub struct GroupReport {
     /// When it was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// How many of the application's executors are on a node, or were.
+    /// How many executors that name it are on a node.
     pub bound: usize,
 }
 
 pub(super) fn groups(snapshot: &Snapshot, key: &AppKey, app: &Application) -> Vec<GroupReport> {
-    let bound = app.executors().values().filter(|executor| executor.node.is_some()).count();
-    snapshot.groups_of(key).take(MAX_GROUPS).map(|(name, group)| report(name, group, bound)).collect()
+    let mut groups = snapshot.groups_of(key).take(MAX_GROUPS).peekable();
+    let mut bound: BTreeMap<GroupKey, usize> = BTreeMap::new();
+    if groups.peek().is_some() {
+        for executor in app.executors().values().filter(|executor| executor.node.is_some()) {
+            if let Some(group) = group_of(key, executor) {
+                *bound.entry(group).or_default() += 1;
+            }
+        }
+    }
+    groups.map(|(key, group)| report(key, group, bound.get(key).copied().unwrap_or_default())).collect()
 }
 
 fn report(key: &GroupKey, group: &Group, bound: usize) -> GroupReport {

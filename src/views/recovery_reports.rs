@@ -1,8 +1,8 @@
 //! Reports about the recovery: what an application lacks, what its rules found, and what they deleted.
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::times::shown;
 use crate::recovery::report::{DeletedPod, ReportedFinding};
 use crate::recovery::shortage::Shortage;
 
@@ -18,7 +18,8 @@ pub struct ShortageReport {
     pub running: usize,
     /// How many are pending.
     pub pending: usize,
-    /// Since when it has lacked one: when the first of them was requested, or exited; `None` if that is not known.
+    /// Since when it has lacked executors: when the first pending one was created, or the first missing one exited; `None` if that is
+    /// not known.
     #[serde(default)]
     pub since: Option<String>,
     /// Why the others do not run, the most frequent cause first.
@@ -78,7 +79,7 @@ pub struct DeletionReport {
     pub message: String,
 }
 
-pub(super) fn shortage(shortage: Shortage, since: Option<Timestamp>) -> ShortageReport {
+pub(super) fn shortage(shortage: Shortage) -> ShortageReport {
     let causes = shortage.causes.into_iter().map(|cause| ShortageCauseReport {
         cause: cause.kind.as_str().to_owned(),
         count: cause.count,
@@ -89,7 +90,7 @@ pub(super) fn shortage(shortage: Shortage, since: Option<Timestamp>) -> Shortage
         source: shortage.target.source.text().to_owned(),
         running: shortage.running,
         pending: shortage.pending,
-        since: since.map(shown),
+        since: shortage.since.map(shown),
         causes: causes.collect(),
     }
 }
@@ -113,9 +114,4 @@ pub(super) fn deletion(deleted: &DeletedPod) -> DeletionReport {
         at: shown(deleted.at),
         message: deleted.message.clone(),
     }
-}
-
-/// A time for display, in whole seconds.
-pub(super) fn shown(time: Timestamp) -> String {
-    time.round(jiff::Unit::Second).unwrap_or(time).to_string()
 }

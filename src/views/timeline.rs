@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::recovery_reports::shown;
+use super::times::shown;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::{Application, Executor, Stage};
 
@@ -44,6 +44,29 @@ pub struct Life {
     pub cause: Option<String>,
     /// Whether its exit was abnormal.
     pub abnormal: bool,
+}
+
+/// The times of a life, in seconds since 1970: created ≤ started ≤ end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LifeSpan {
+    /// When its pod was created.
+    pub created: i64,
+    /// When its container started.
+    pub started: Option<i64>,
+    /// When it exited, or now.
+    pub end: i64,
+}
+
+impl Life {
+    /// Its times; `None` if it does not state when it was created.
+    pub fn span(&self, now: Timestamp) -> Option<LifeSpan> {
+        let seconds = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_second);
+        let created = seconds(&self.created)?;
+        // The clocks of nodes may differ.
+        let end = self.ended.as_deref().and_then(seconds).unwrap_or_else(|| now.as_second()).max(created);
+        let started = self.started.as_deref().and_then(seconds).map(|started| started.clamp(created, end));
+        Some(LifeSpan { created, started, end })
+    }
 }
 
 /// The lives of an application's executors; `exits` are those of the application that are remembered.

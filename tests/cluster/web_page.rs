@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::cluster::{Cluster, eventually};
+use crate::support::process::Process;
 use crate::support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -108,6 +109,25 @@ async fn pages_with_live_updates_leave_connections_to_others() {
     })
     .await;
     app.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_is_turned_off_by_its_flag_and_names_are_added_by_another() {
+    let cluster = Cluster::start().await;
+    let ca = cluster.folder().join("off.ca").display().to_string();
+    let arguments =
+        ["--self-signed-for", "localhost", "--ca-out", &ca, "--no-web-page", "--debug-hosts", "a.example,b.example"];
+    let replica = Process::start_serving(&arguments, &[], &cluster, "off", "", &cluster.kubeconfig());
+    for (path, host, status) in [
+        ("/", "localhost", "404"),
+        ("/live.js", "localhost", "404"),
+        ("/debug/apps", "localhost", "200"),
+        ("/debug/apps", "b.example:6060", "200"),
+        ("/debug/apps", "c.example", "403"),
+    ] {
+        let response = get(replica.debug, path, &format!("Host: {host}\r\n")).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{path} {host}: {response}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

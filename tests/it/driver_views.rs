@@ -41,7 +41,7 @@ fn next_poll(harness: &mut ControllerHarness) -> DriverPoll {
 
 fn answer(harness: &mut ControllerHarness, poll: &DriverPoll, answer: DriverAnswer) {
     let (now, policies) = (harness.now(), harness.policies.clone());
-    harness.controller.driver_answered(&poll.key, answer, now, &policies);
+    _ = harness.controller.driver_answered(&poll.key, answer, now, &policies);
     harness.step_after(1);
 }
 
@@ -69,6 +69,27 @@ fn report(harness: &ControllerHarness) -> AppReport {
 
 fn troubled(harness: &ControllerHarness) -> Vec<String> {
     report(harness).troubled.into_iter().map(|executor| executor.pod).collect()
+}
+
+#[test]
+fn view_for_which_there_is_no_memory_is_void_immediately_and_counted_as_too_large() {
+    let mut harness = harness(&[1]);
+    let poll = next_poll(&mut harness);
+    answer(&mut harness, &poll, registered(&[1]));
+    assert!(report(&harness).driver_view.is_some());
+    let mut large = registered(&[1]);
+    if let DriverAnswer::View { executors, .. } = &mut large {
+        executors[0].remove_reason = Some("x".repeat(33 << 20).into());
+    }
+    let poll = next_poll(&mut harness);
+    let (now, policies) = (harness.now(), harness.policies.clone());
+    let result = harness.controller.driver_answered(&poll.key, large, now, &policies);
+    assert_eq!(result, Err(PollError::TooLarge));
+    harness.step_after(1);
+    assert!(report(&harness).driver_view.is_none());
+    let poll = next_poll(&mut harness);
+    answer(&mut harness, &poll, registered(&[1]));
+    assert!(report(&harness).driver_view.is_some());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod drivers;
 mod kubelet;
 mod quota;
 mod scene;
+mod shortages;
 
 use std::time::Duration;
 

@@ -247,7 +247,7 @@ async fn keep(
     let stage = |namespace: &str| Stage { sandbox, admin: admin.clone(), namespace: namespace.to_owned() };
     let ended = tokio::select! {
         error = app.failed() => Err(error),
-        told = story::play(stage, scenario) => told.context("the story of the demo"),
+        () = story::play(stage, scenario) => Ok(()),
         _ = signals.next() => Ok(()),
     };
     let _ = std::fs::remove_file(&args.kubeconfig);

@@ -93,9 +93,17 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Deletes a pod.
-    pub(super) async fn delete(&self, pod: &str) -> anyhow::Result<()> {
-        self.pods(&self.admin).delete(pod, &DeleteParams::default()).await?;
+    /// Deletes a scenario's driver, if it exists, with its configuration. The executors follow by their ownerReference.
+    pub(super) async fn clean_up(&self, scenario: &Scenario) -> anyhow::Result<()> {
+        let maps = self.api(&self.admin, ("", "v1", "ConfigMap", "configmaps"));
+        let deletions = [(self.pods(&self.admin), Some(scenario.driver_name())), (maps, scenario.driver_config_map())];
+        for (api, name) in deletions {
+            let Some(name) = name else { continue };
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                deleted => _ = deleted?,
+            }
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use serde_json::Value;
 
 use super::run::Stage;
@@ -14,36 +15,111 @@ use crate::spark::labels;
 /// The namespaces in which it happens.
 pub(super) const NAMESPACES: [&str; 3] = ["etl", "ml", "reports"];
 
-/// One application of the story.
+/// An application that runs again and again.
 struct Job {
+    namespace: &'static str,
     name: &'static str,
-    /// How often it has run before.
-    number: usize,
+    /// Seconds until it runs first.
+    begins_after: u64,
     /// `spark.executor.instances`.
     executors: usize,
+    /// The exit codes of its first executors, and after how many seconds they exit; the others run until the driver is deleted.
+    executor_exits: &'static [(u8, u64)],
+    /// The same of its driver.
+    driver_exit: Option<(u8, u64)>,
+    /// How many executors are requested, and for how many seconds nothing else happens then. At the end it is deleted.
+    steps: &'static [(usize, u64)],
+}
+
+/// A short job.
+const SHORT: Job = Job {
+    namespace: "etl",
+    name: "hourly-sales",
+    begins_after: 0,
+    executors: 3,
+    executor_exits: &[(0, 9), (0, 10), (0, 11)],
+    driver_exit: Some((0, 14)),
+    steps: &[(3, 25)],
+};
+
+const JOBS: [Job; 4] = [
+    SHORT,
+    // It begins while the other one ends.
+    Job { name: "clickstream", begins_after: 7, ..SHORT },
+    // It loses three executors: out of memory, a JVM without memory, an error.
+    Job {
+        namespace: "ml",
+        name: "train-model",
+        executors: 6,
+        executor_exits: &[(137, 6), (52, 15), (1, 40)],
+        driver_exit: None,
+        steps: &[(6, 120)],
+        ..SHORT
+    },
+    // Its gang waits for three executors.
+    Job {
+        namespace: "reports",
+        name: "quarterly-report",
+        executors: 8,
+        executor_exits: &[],
+        driver_exit: None,
+        steps: &[(5, 60), (3, 30)],
+        ..SHORT
+    },
+];
+
+/// After an error, a job runs again after this time.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Plays the story until it is dropped. `stage` returns the stage in a namespace.
+pub(super) async fn play<'s>(stage: impl Fn(&str) -> Stage<'s>, recorded: &Scenario) {
+    join_all(JOBS.iter().map(|job| job.play(stage(job.namespace), recorded))).await;
 }
 
 impl Job {
-    fn name(&self) -> String {
-        format!("{}-{:03}", self.name, self.number)
+    async fn play(&self, stage: Stage<'_>, recorded: &Scenario) {
+        tokio::time::sleep(Duration::from_secs(self.begins_after)).await;
+        for number in 1.. {
+            let scenario = self.scenario(number, recorded);
+            // A user may delete its pods at any time: then it begins anew.
+            if let Err(error) = self.run(&stage, &scenario).await {
+                tracing::debug!(job = self.name, number, error = %format!("{error:#}"), "an application of the demo was stopped");
+                tokio::time::sleep(PAUSE).await;
+            }
+            if let Err(error) = stage.clean_up(&scenario).await {
+                tracing::debug!(job = self.name, number, error = %format!("{error:#}"), "cannot delete an application of the demo");
+            }
+        }
+    }
+
+    async fn run(&self, stage: &Stage<'_>, scenario: &Scenario) -> anyhow::Result<()> {
+        let driver = stage.start_driver(scenario).await?;
+        let mut requested = 0;
+        for (count, seconds) in self.steps {
+            stage.create_executors(scenario, &driver, requested..requested + count).await?;
+            requested += count;
+            tokio::time::sleep(Duration::from_secs(*seconds)).await;
+        }
+        Ok(())
     }
 
     /// The job as a scenario, with the pods of a recorded one.
-    fn scenario(&self, recorded: &Scenario) -> Scenario {
-        let name = self.name();
+    fn scenario(&self, number: usize, recorded: &Scenario) -> Scenario {
+        let name = format!("{}-{number:03}", self.name);
         let selector = format!("spark-{name}");
         let properties = format!("spark.executor.instances={}\n", self.executors);
         let mut driver = recorded.driver.clone();
-        self.label(&mut driver, &format!("{name}-driver"), &selector);
+        self.label(&mut driver, &format!("{name}-driver"), &selector, self.driver_exit);
         let own = recorded.driver_config_map();
         for volume in list_mut(&mut driver, &["spec", "volumes"]) {
             if own == Some(text(volume, &["configMap", "name"])) {
                 set(volume, &["configMap", "name"], format!("{name}-driver-conf"));
             }
         }
-        let executors = recorded.executors.iter().cycle().take(self.executors).enumerate().map(|(at, executor)| {
-            let (mut executor, id) = (executor.clone(), at + 1);
-            self.label(&mut executor, &format!("{name}-exec-{id}"), &selector);
+        let executors = recorded.executors.iter().cycle().take(self.executors).zip(1..).map(|(executor, id)| {
+            let mut executor = executor.clone();
+            let exit = self.executor_exits.get(id - 1).copied();
+            self.label(&mut executor, &format!("{name}-exec-{id}"), &selector, exit);
             set(&mut executor, &["metadata", "labels", labels::EXEC_ID], id.to_string());
             executor
         });
@@ -56,75 +132,29 @@ impl Job {
         }
     }
 
-    fn label(&self, pod: &mut Value, name: &str, selector: &str) {
+    fn label(&self, pod: &mut Value, name: &str, selector: &str, exit: Option<(u8, u64)>) {
         set(pod, &["metadata", "name"], name);
         set(pod, &["metadata", "labels", labels::APP_SELECTOR], selector);
         set(pod, &["metadata", "labels", "spark-app-name"], self.name);
-    }
-}
-
-/// The pod's containers exit with this code after this time.
-fn exits(pod: &mut Value, code: u8, after: u64) {
-    set(pod, &["metadata", "annotations", sandbox::EXIT_ANNOTATION], format!("{code}@{after}s"));
-}
-
-/// Plays the story until it is dropped. `stage` returns the stage in a namespace.
-pub(super) async fn play<'s>(stage: impl Fn(&str) -> Stage<'s>, recorded: &Scenario) -> anyhow::Result<()> {
-    let [etl, ml, reports] = NAMESPACES.map(&stage);
-    tokio::try_join!(
-        // Two at a time, so that one comes while another one ends.
-        come_and_go(&etl, recorded, "hourly-sales", Duration::ZERO),
-        come_and_go(&etl, recorded, "clickstream", Duration::from_secs(7)),
-        loses_executors(&ml, recorded),
-        waits(&reports, recorded),
-    )?;
-    Ok(())
-}
-
-async fn come_and_go(
-    stage: &Stage<'_>,
-    recorded: &Scenario,
-    name: &'static str,
-    after: Duration,
-) -> anyhow::Result<()> {
-    tokio::time::sleep(after).await;
-    for number in 1.. {
-        let mut job = Job { name, number, executors: 3 }.scenario(recorded);
-        for (executor, after) in job.executors.iter_mut().zip(9..) {
-            exits(executor, 0, after);
+        if let Some((code, after)) = exit {
+            set(pod, &["metadata", "annotations", sandbox::EXIT_ANNOTATION], format!("{code}@{after}s"));
         }
-        exits(&mut job.driver, 0, 14);
-        let driver = stage.start_driver(&job).await?;
-        stage.create_executors(&job, &driver, 0..3).await?;
-        tokio::time::sleep(Duration::from_secs(25)).await;
-        stage.delete(job.driver_name()).await?;
     }
-    Ok(())
 }
 
-async fn loses_executors(stage: &Stage<'_>, recorded: &Scenario) -> anyhow::Result<()> {
-    for number in 1.. {
-        let mut job = Job { name: "train-model", number, executors: 6 }.scenario(recorded);
-        for (executor, (code, after)) in job.executors.iter_mut().zip([(137, 6), (52, 15), (1, 40)]) {
-            exits(executor, code, after);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_job_requests_all_its_executors_in_a_namespace_of_the_story() {
+        let recorded = super::super::scenario::all().unwrap().remove(1);
+        for job in &JOBS {
+            assert!(NAMESPACES.contains(&job.namespace), "{}", job.name);
+            assert_eq!(job.steps.iter().map(|(count, _)| count).sum::<usize>(), job.executors, "{}", job.name);
+            let (one, two) = (job.scenario(1, &recorded), job.scenario(2, &recorded));
+            assert_ne!((one.driver_name(), one.driver_config_map()), (two.driver_name(), two.driver_config_map()));
+            assert_eq!(one.executors.len(), job.executors);
         }
-        let driver = stage.start_driver(&job).await?;
-        stage.create_executors(&job, &driver, 0..6).await?;
-        tokio::time::sleep(Duration::from_secs(120)).await;
-        stage.delete(job.driver_name()).await?;
     }
-    Ok(())
-}
-
-async fn waits(stage: &Stage<'_>, recorded: &Scenario) -> anyhow::Result<()> {
-    for number in 1.. {
-        let job = Job { name: "quarterly-report", number, executors: 8 }.scenario(recorded);
-        let driver = stage.start_driver(&job).await?;
-        stage.create_executors(&job, &driver, 0..5).await?;
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        stage.create_executors(&job, &driver, 5..8).await?;
-        tokio::time::sleep(Duration::from_secs(30)).await;
-        stage.delete(job.driver_name()).await?;
-    }
-    Ok(())
 }

@@ -112,7 +112,7 @@ impl Scene {
                     },
                 };
                 let (now, policies) = (self.harness.now(), self.harness.policies.clone());
-                self.harness.controller.driver_answered(&poll.key, answer, now, &policies);
+                _ = self.harness.controller.driver_answered(&poll.key, answer, now, &policies);
             }
         }
     }

@@ -442,7 +442,7 @@ impl Sim {
             Request::DriverAnswered(key, answer) => {
                 let policies = self.policies.clone();
                 let controller = self.replicas[number].controller.as_mut().unwrap();
-                controller.driver_answered(&key, *answer, moment, &policies);
+                _ = controller.driver_answered(&key, *answer, moment, &policies);
                 self.step_controller(number);
             }
             Request::Polled(polled) => {

@@ -217,9 +217,8 @@ fn find_bugs(first: usize) {
     let bugs = chosen(first, only.as_deref());
     for bug in &bugs {
         inject(Some(*bug));
-        let known = FOUND_BY_SEED.iter().find(|(found, _)| found == bug).map(|(_, seed)| *seed);
-        let found =
-            known.into_iter().chain(1..=enough).find_map(|seed| Some((seed, run_history(seed).0.into_iter().next()?)));
+        let mut seeds = crate::seeds(FOUND_BY_SEED, *bug, 1..enough + 1);
+        let found = seeds.find_map(|seed| Some((seed, run_history(seed).0.into_iter().next()?)));
         inject(None);
         match found {
             Some((seed, wrong)) => println!("{bug:?}: seed {seed}: {}", wrong.chars().take(200).collect::<String>()),

@@ -1,0 +1,48 @@
+//! How reports show times.
+
+use jiff::{Timestamp, Unit};
+
+/// A time for display, in whole seconds.
+pub(super) fn shown(time: Timestamp) -> String {
+    time.round(Unit::Second).unwrap_or(time).to_string()
+}
+
+/// A duration in its largest unit that is at least 2: `3m`.
+pub fn age(seconds: i64) -> String {
+    match seconds.max(0) {
+        seconds if seconds < 120 => format!("{seconds}s"),
+        seconds if seconds < 7200 => format!("{}m", seconds / 60),
+        seconds if seconds < 172_800 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Time since a timestamp of a report: `3m ago`. A text that is no timestamp stays as it is.
+pub fn ago(time: &str, now: Timestamp) -> String {
+    let parsed = time.parse::<Timestamp>();
+    parsed.map_or_else(|_| time.to_owned(), |time| format!("{} ago", age(now.duration_since(time).as_secs())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_has_its_largest_unit_that_is_at_least_two() {
+        for (seconds, expected) in [
+            (-5, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (7199, "119m"),
+            (7200, "2h"),
+            (172_799, "47h"),
+            (172_800, "2d"),
+        ] {
+            assert_eq!(age(seconds), expected);
+        }
+        let now = "2026-11-24T10:00:00Z".parse().unwrap();
+        assert_eq!(ago("2026-11-24T09:57:00Z", now), "3m ago");
+        assert_eq!(ago("at some time", now), "at some time");
+    }
+}
