@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Figures of the web page at scale, beside their limits: 1,000 applications with 20,000 executors in the sandbox, the page in headless
-Chromium, and 60 s of live updates while pods come and go. Not a test: it takes minutes, and prints what it measures.
+Chromium, 60 s of live updates while pods come and go, and the webhook's latency meanwhile without and with open pages. Not a test:
+it takes minutes, and prints what it measures.
 
   cargo build --release && python3 tests/page_scale.py --usher target/release/spark-usher"""
 
@@ -8,8 +9,10 @@ import argparse
 import concurrent.futures
 import http.client
 import json
+import multiprocessing
 import pathlib
 import re
+import ssl
 import statistics
 import subprocess
 import tempfile
@@ -21,6 +24,8 @@ from page import Browser, browser_programs, fail, running
 from tools import free_port, wait_for
 
 NAMESPACES = 20
+REVIEW = pathlib.Path(__file__).parent / "fixtures/reviews/spark-4.3.0/client-mode/exec-1.mutate.create.json"
+PAGES = 6  # Of the debug listener's connections, half may be live pages.
 
 
 class Api:
@@ -58,15 +63,70 @@ def create(api, app, executors):
         api("POST", path, pod(app, f"job-{app:04}-exec-{number}", "executor", number))
 
 
-def churn(api, apps, stop):
-    """Replaces executors, about fifty in a second, until stopped."""
-    number = 1000
+def churn(api, apps, stop, number=1000):
+    """Replaces executors, about fifty in a second, until stopped; their numbers begin with this one."""
     while not stop.wait(0.02):
         app = number % apps
         path = f"/api/v1/namespaces/{namespace(app)}/pods"
         api("DELETE", f"{path}/job-{app:04}-exec-{1 + number // apps % 20}?gracePeriodSeconds=0")
         api("POST", path, pod(app, f"job-{app:04}-exec-{number}", "executor", number))
         number += 1
+
+
+def review_times(port, body, seconds):
+    """How long reviews take in milliseconds, one after another on one connection, less than 100 a second."""
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=ssl._create_unverified_context())
+    connection.connect()
+    times, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.monotonic()
+        connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200 or not json.loads(answer.read())["response"]["allowed"]:
+            fail(f"a review was answered with {answer.status}")
+        times.append((time.monotonic() - began) * 1000)
+        time.sleep(0.01)
+    return sorted(times)
+
+
+class OpenPage:
+    """Receives a page's live updates until it is closed."""
+
+    def __init__(self, url):
+        request = urllib.request.Request(url, headers={"Accept": "text/event-stream"})
+        self.answer = urllib.request.urlopen(request)
+        if not self.answer.headers["Content-Type"].startswith("text/event-stream"):
+            fail(f"no live updates, but {self.answer.headers['Content-Type']}")
+        self.received, self.closed = 0, False
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        while not self.closed and (part := self.answer.read1(1 << 16)):
+            self.received += len(part)
+
+    def close(self):
+        self.closed = True
+        self.reader.join()
+
+
+def measure_reviews(webhook, url, seconds):
+    """The webhook's latency without and with open pages, measured by another process: Python's threads delay each other. Pods come and
+    go on the same cores, so what counts is the difference."""
+    tails = []
+    for count in (0, PAGES):
+        pages = [OpenPage(f"{url}?namespace=team-{number}") for number in range(count)]
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as client:
+            times = client.submit(review_times, webhook, REVIEW.read_bytes(), seconds).result()
+        received = sum(page.received for page in pages) / (1 << 20)
+        for page in pages:
+            page.close()
+        if count and not received:
+            fail("the open pages received nothing")
+        tails.append(times[int(len(times) * 0.99)])
+        meanwhile = f"{count} pages, each of another namespace, receive {received:.1f} MiB" if count else "no page is open"
+        print(f"   {len(times)} reviews while {meanwhile}: p50 {statistics.median(times):.1f} ms, p99 {tails[-1]:.1f} ms")
+    show("what open pages add to the 99th percentile", tails[1] - tails[0], 5, "ms")
 
 
 def memory(process):
@@ -98,12 +158,12 @@ def main():
     args = parser.parse_args()
     usher = args.usher.resolve()
     chromium, chromedriver = browser_programs()
-    plain, debug, port = free_port(), free_port(), free_port()
+    plain, debug, webhook, port = free_port(), free_port(), free_port(), free_port()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = pathlib.Path(folder) / "kubeconfig"
         sandbox = [usher, "sandbox", "--http-port", str(plain), "--https-port", str(free_port()), "--kubeconfig", kubeconfig, "--nodes", "100", "--node-size", "64,256"]
-        serve = [usher, "serve", "--kubeconfig", kubeconfig, "--webhook-listen", f"127.0.0.1:{free_port()}", "--metrics-listen", f"127.0.0.1:{free_port()}",
+        serve = [usher, "serve", "--kubeconfig", kubeconfig, "--webhook-listen", f"127.0.0.1:{webhook}", "--metrics-listen", f"127.0.0.1:{free_port()}",
                  "--debug-listen", f"127.0.0.1:{debug}", "--tls-secret", "tls", "--tls-names", "localhost", "--namespace", "default", "--shutdown-delay-seconds", "0"]
         with running(sandbox, **quiet) as cluster:
             wait_for(kubeconfig, cluster)
@@ -165,6 +225,14 @@ def main():
                     show("growth of the number of its elements", elements_after - elements, 500, "")
                     show("growth of spark-usher's memory", after - before, 32, "MiB")
                     print(f"   spark-usher: {after:.0f} MiB, {100 * spent / args.seconds:.1f} % of a core, the sandbox's changes included")
+                stop = threading.Event()
+                changing = threading.Thread(target=churn, args=(api, args.apps, stop, 100_000))
+                changing.start()
+                try:
+                    measure_reviews(webhook, url, args.seconds / 4)
+                finally:
+                    stop.set()
+                    changing.join()
 
 
 if __name__ == "__main__":
