@@ -1,10 +1,12 @@
 //! The lives of an application's executors as bars of text.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use jiff::Timestamp;
 
 use super::output::plain;
+use crate::lifecycle::cause_group::CauseGroup;
 use crate::views::{Life, LifeSpan, Timeline, age};
 
 /// At most this many executors are drawn: those that exited abnormally and those that do not run, then the latest.
@@ -20,8 +22,8 @@ enum Cell {
     Running,
 }
 
-/// Draws the lives, each in a line: requested or starting `·`, running `█`, then how it ended: `x` abnormally, `|` otherwise, `>` if it
-/// has not. In colour, the same is told apart by colour too.
+/// Draws the lives, each in a line: requested or starting `·`, running `█`, then how it ended ([`mark`]), `>` if it has not, and the
+/// cause. In colour, the same is told apart by colour too.
 pub(super) fn draw(timeline: &Timeline, now: Timestamp, colour: bool, out: &mut dyn Write) -> io::Result<()> {
     let lives: Vec<(&Life, LifeSpan)> =
         timeline.executors.iter().filter_map(|life| Some((life, life.span(now)?))).collect();
@@ -54,15 +56,17 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, colour: bool, out: &mut 
                 Cell::Running => '█',
             })
             .collect();
-        let (mark, paint) = match (&life.ended, life.abnormal) {
-            (None, _) => ('>', if span.started.is_some() { GREEN } else { YELLOW }),
-            (Some(_), true) => ('x', RED),
-            (Some(_), false) => ('|', GREY),
-        };
+        let living = ('>', if span.started.is_some() { GREEN } else { YELLOW });
+        let (mark, paint) = life.cause_group().map_or(living, mark);
         let why = life.cause.as_deref().unwrap_or(&life.state);
         let bar = if colour { format!("{paint}{bar}{mark}{RESET}") } else { format!("{bar}{mark}") };
         let pad = " ".repeat(WIDTH - to);
         writeln!(out, "    {:width$}  {bar}{pad}{}", plain(&name(life)), plain(why))?;
+    }
+    let seen: BTreeSet<CauseGroup> = drawn.iter().filter_map(|(life, _)| life.cause_group()).collect();
+    let legend: Vec<String> = seen.into_iter().map(|group| format!("{} {}", mark(group).0, group.text())).collect();
+    if !legend.is_empty() {
+        writeln!(out, "    ({})", legend.join(", "))?;
     }
     let left = timeline.omitted + lives.len() - drawn.len();
     if left > 0 {
@@ -71,6 +75,20 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, colour: bool, out: &mut 
     Ok(())
 }
 
+/// How a bar ends for a group of causes, and its colour.
+fn mark(group: CauseGroup) -> (char, &'static str) {
+    match group {
+        CauseGroup::Expected => ('|', GREY),
+        CauseGroup::Application => ('x', RED),
+        CauseGroup::Memory => ('m', MAGENTA),
+        CauseGroup::Cluster => ('c', BLUE),
+        CauseGroup::Unexplained => ('?', CYAN),
+    }
+}
+
+const BLUE: &str = "\x1b[34m";
+const CYAN: &str = "\x1b[36m";
+const MAGENTA: &str = "\x1b[35m";
 const RED: &str = "\x1b[31m";
 const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
@@ -126,11 +144,12 @@ mod tests {
         );
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "  executors of app-1, from 10m to 0s ago");
-        assert_eq!(lines[1], format!("    exec 1  {}{}x{}evicted", "·".repeat(5), "█".repeat(25), " ".repeat(31)));
+        assert_eq!(lines[1], format!("    exec 1  {}{}c{}evicted", "·".repeat(5), "█".repeat(25), " ".repeat(31)));
         assert_eq!(lines[2], format!("    exec 2  {}{}{}> running", " ".repeat(29), "·".repeat(6), "█".repeat(25)));
         assert!(lines[3].ends_with("·······> running") && !lines[3].contains('█'), "{}", lines[3]);
+        assert_eq!(lines[4], "    (c ended by its node or the cluster)");
         let coloured = drawn(vec![life(1, (0, Some(60), Some(300)), Some("evicted"))], true);
-        assert!(coloured.contains(RED) && coloured.contains(RESET) && !text.contains('\x1b'));
+        assert!(coloured.contains(BLUE) && coloured.contains(RESET) && !text.contains('\x1b'));
     }
 
     #[test]
@@ -139,7 +158,7 @@ mod tests {
         all[5] = life(5, (10, Some(20), Some(30)), Some("evicted"));
         let text = drawn(all, false);
         assert!(text.contains("exec 5 ") && text.contains("exec 99") && !text.contains("exec 6 "), "{text}");
-        assert!(text.ends_with("and 76 more\n") && text.lines().count() == 26, "{text}");
+        assert!(text.ends_with("and 76 more\n") && text.lines().count() == 27, "{text}");
     }
 
     #[test]
@@ -153,7 +172,7 @@ mod tests {
             ],
             false,
         );
-        assert_eq!(text.lines().count(), 4, "{text}");
+        assert_eq!(text.lines().count(), 5, "{text}"); // One has ended, so there is a legend.
         assert_eq!(drawn(Vec::new(), false), "");
     }
 }

@@ -132,7 +132,7 @@ fn a_page_has_a_hundred_applications_and_links_keep_the_search() {
 #[test]
 fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors() {
     let lives = json!([
-        life(1, "2026-11-24T09:00:00Z", Some("2026-11-24T09:15:00Z"), Some("2026-11-24T09:30:00Z"), Some("oom")),
+        life(1, "2026-11-24T09:00:00Z", Some("2026-11-24T09:15:00Z"), Some("2026-11-24T09:30:00Z"), Some("oom-killed")),
         life(2, "2026-11-24T09:00:00Z", Some("2026-11-24T09:30:00Z"), None, None),
         life(3, "2026-11-24T09:30:00Z", None, None, None),
     ]);
@@ -151,7 +151,7 @@ fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors(
         "aria-label=\"pending 900 s, ran 900 s\"",
         "aria-label=\"pending 1800 s, ran 1800 s\"",
         "aria-label=\"pending 1800 s\"",
-        "<rect class=\"running failed\" x=\"250\" y=\"0\" width=\"250\"",
+        "<rect class=\"memory\" x=\"250\" y=\"0\" width=\"250\" height=\"10\"></rect><rect class=\"pattern memory\" x=\"250\" y=\"0\" width=\"250\"",
         "<rect class=\"pending\" x=\"500\" y=\"3\" width=\"500\"",
         "7 earlier ones are not shown",
         "Findings of recovery",

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::layout::{Kind, badge, columns, text};
+use crate::lifecycle::cause_group::CauseGroup;
 use crate::text::harmless;
 use crate::views::{Life, LifeSpan, Timeline, age};
 
@@ -25,9 +26,11 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
             p.legend {
                 span { svg.bar viewBox="0 0 40 10" aria-hidden="true" { rect.pending x="0" y="3" width="40" height="4" {} } " requested or pending" }
                 span { svg.bar viewBox="0 0 40 10" aria-hidden="true" { rect.running x="0" y="0" width="40" height="10" {} } " running" }
-                span { span.mark { "✕" } " exited abnormally" }
-                span { span.mark { "■" } " exited as its driver asked" }
+                @for group in CauseGroup::ALL {
+                    span { svg.bar viewBox="0 0 40 10" aria-hidden="true" { (filled(group.as_str(), 0, 40)) } " " (group.text()) }
+                }
             }
+            (patterns())
             table.lives {
                 caption { "From " (since(begin)) " to " (since(end)) " ago" @if timeline.omitted > 0 { "; " (timeline.omitted) " earlier ones are not shown" } }
                 (columns(&["Executor", "State", "Life"], &[]))
@@ -56,14 +59,37 @@ fn state(life: &Life) -> Markup {
     badge(kind, life.cause.as_deref().unwrap_or(&life.state))
 }
 
+/// A part of a bar in the colour and the pattern of a class.
+fn filled(class: &str, x: i64, width: i64) -> Markup {
+    html! {
+        rect class=(class) x=(x) y="0" width=(width) height="10" {}
+        @if PATTERNS.iter().any(|(name, _)| *name == class) {
+            rect class={ "pattern " (class) } x=(x) y="0" width=(width) height="10" {}
+        }
+    }
+}
+
+/// What is drawn over a bar's colour, so that groups of causes are told apart without it: lines in a square of 10 units, which is
+/// repeated. Bars are stretched in width, so each pattern has another direction.
+const PATTERNS: [(&str, &str); 3] =
+    [("memory", "M0 3H10M0 7H10"), ("cluster", "M3 0V10"), ("unexplained", "M0 10L10 0")];
+
+fn patterns() -> Markup {
+    html! {
+        svg.patterns width="0" height="0" aria-hidden="true" {
+            defs {
+                @for (name, lines) in PATTERNS {
+                    pattern id={ "pattern-" (name) } width="10" height="10" patternUnits="userSpaceOnUse" { path d=(lines) {} }
+                }
+            }
+        }
+    }
+}
+
 fn bar(life: &Life, span: &LifeSpan, x: impl Fn(i64) -> i64) -> Markup {
     let (from, to) = (x(span.created), x(span.end));
     let started = span.started.map_or(to, &x);
-    let class = match (&life.ended, life.abnormal) {
-        (Some(_), true) => "running failed",
-        (Some(_), false) => "running over",
-        (None, _) => "running",
-    };
+    let class = life.cause_group().map_or("running", CauseGroup::as_str);
     let seconds = |from: i64, to: i64| format!("{} s", (to - from).max(0));
     let words = match span.started {
         Some(started) => format!("pending {}, ran {}", seconds(span.created, started), seconds(started, span.end)),
@@ -73,7 +99,7 @@ fn bar(life: &Life, span: &LifeSpan, x: impl Fn(i64) -> i64) -> Markup {
         svg viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label=(words) {
             title { (words) }
             rect.pending x=(from) y="3" width=((started - from).max(if span.started.is_some() { 0 } else { 3 })) height="4" {}
-            @if span.started.is_some() { rect class=(class) x=(started) y="0" width=((to - started).max(3)) height="10" {} }
+            @if span.started.is_some() { (filled(class, started, (to - started).max(3))) }
             @if life.ended.is_some() { rect.end x=(to.min(WIDTH - 3)) y="0" width="3" height="10" {} }
         }
     }

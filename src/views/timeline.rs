@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::times::shown;
+use crate::lifecycle::cause::Cause;
+use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::{Application, Executor, Stage};
 
@@ -58,6 +60,14 @@ pub struct LifeSpan {
 }
 
 impl Life {
+    /// Where to look for the remedy of its exit; `None` if it has not exited. A server of another version may state other causes.
+    pub fn cause_group(&self) -> Option<CauseGroup> {
+        self.ended.as_ref()?;
+        let known = Cause::ALL.iter().find(|cause| self.cause.as_deref() == Some(cause.as_str()));
+        let unknown = if self.abnormal { CauseGroup::Unexplained } else { CauseGroup::Expected };
+        Some(known.map_or(unknown, |cause| CauseGroup::of(*cause)))
+    }
+
     /// Its times; `None` if it does not state when it was created.
     pub fn span(&self, now: Timestamp) -> Option<LifeSpan> {
         let seconds = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_second);
