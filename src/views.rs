@@ -37,7 +37,7 @@ pub use groups::GroupReport;
 pub use nodes::{FaultReport, NodeReport, NodesReport, SuspicionReport, nodes};
 pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport};
 use recovery_reports::{deletion, finding};
-pub use timeline::{Life, LifeSpan, Timeline};
+pub use timeline::{Life, LifeSpan, Scale, Timeline, cause_groups};
 use times::shown;
 pub use times::{age, ago};
 

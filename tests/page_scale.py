@@ -25,7 +25,7 @@ from tools import free_port, wait_for
 
 NAMESPACES = 20
 REVIEW = pathlib.Path(__file__).parent / "fixtures/reviews/spark-4.3.0/client-mode/exec-1.mutate.create.json"
-PAGES = 6  # Of the debug listener's connections, half may be live pages.
+PAGES = 6  # At most 8 of the debug listener's 16 connections are live pages.
 
 
 class Api:

@@ -15,8 +15,8 @@ pub(super) struct View {
     pub(super) lines: Vec<String>,
 }
 
-/// Reads the view again and again. `in_place` is whether a terminal is drawn over; JSON is printed there as in a pipe. Returns when a signal arrives, or if the first read fails; a later failure is shown, and reading
-/// goes on.
+/// Reads the view again and again. With `in_place`, a terminal shows the latest view only; otherwise each view is printed after the
+/// one before, as in a pipe. Returns when a signal arrives, or if the first read fails; after a later failure it reads again.
 pub(super) async fn show(
     period: Duration,
     in_place: bool,

@@ -1,13 +1,12 @@
 //! The lives of an application's executors as bars of text.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use jiff::Timestamp;
 
 use super::output::plain;
 use crate::lifecycle::cause_group::CauseGroup;
-use crate::views::{Life, LifeSpan, Timeline, age};
+use crate::views::{Life, LifeSpan, Scale, Timeline, age, cause_groups};
 
 /// At most this many executors are drawn: those that exited abnormally and those that do not run, then the latest.
 const MAX_BARS: usize = 24;
@@ -23,12 +22,9 @@ enum Cell {
 }
 
 /// Draws the lives, each in a line: requested or starting `·`, running `█`, then how it ended ([`mark`]), `>` if it has not, and the
-/// cause. In colour, the same is told apart by colour too.
-pub(super) fn draw(timeline: &Timeline, now: Timestamp, colour: bool, out: &mut dyn Write) -> io::Result<()> {
-    let lives: Vec<(&Life, LifeSpan)> =
-        timeline.executors.iter().filter_map(|life| Some((life, life.span(now)?))).collect();
-    let Some(begin) = lives.iter().map(|(_, span)| span.created).min() else { return Ok(()) };
-    let end = lives.iter().map(|(_, span)| span.end).max().unwrap_or(begin).max(begin + 1);
+/// cause. With `color`, a line also has the color of its mark.
+pub(super) fn draw(timeline: &Timeline, now: Timestamp, color: bool, out: &mut dyn Write) -> io::Result<()> {
+    let Some(Scale { lives, begin, end }) = timeline.scale(now) else { return Ok(()) };
     let drawn = chosen(&lives);
     let name = |life: &Life| life.id.map_or_else(|| life.pod.clone(), |id| format!("exec {id}"));
     let width = drawn.iter().map(|(life, _)| name(life).chars().count()).max().unwrap_or_default();
@@ -59,12 +55,12 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, colour: bool, out: &mut 
         let living = ('>', if span.started.is_some() { GREEN } else { YELLOW });
         let (mark, paint) = life.cause_group().map_or(living, mark);
         let why = life.cause.as_deref().unwrap_or(&life.state);
-        let bar = if colour { format!("{paint}{bar}{mark}{RESET}") } else { format!("{bar}{mark}") };
+        let bar = if color { format!("{paint}{bar}{mark}{RESET}") } else { format!("{bar}{mark}") };
         let pad = " ".repeat(WIDTH - to);
         writeln!(out, "    {:width$}  {bar}{pad}{}", plain(&name(life)), plain(why))?;
     }
-    let seen: BTreeSet<CauseGroup> = drawn.iter().filter_map(|(life, _)| life.cause_group()).collect();
-    let legend: Vec<String> = seen.into_iter().map(|group| format!("{} {}", mark(group).0, group.text())).collect();
+    let groups = cause_groups(drawn.iter().map(|(life, _)| *life));
+    let legend: Vec<String> = groups.into_iter().map(|group| format!("{} {}", mark(group).0, group.text())).collect();
     if !legend.is_empty() {
         writeln!(out, "    ({})", legend.join(", "))?;
     }
@@ -75,7 +71,7 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, colour: bool, out: &mut 
     Ok(())
 }
 
-/// How a bar ends for a group of causes, and its colour.
+/// How a bar ends for a group of causes, and its color.
 fn mark(group: CauseGroup) -> (char, &'static str) {
     match group {
         CauseGroup::Expected => ('|', GREY),
@@ -125,10 +121,10 @@ mod tests {
         }
     }
 
-    fn drawn(executors: Vec<Life>, colour: bool) -> String {
+    fn drawn(executors: Vec<Life>, color: bool) -> String {
         let timeline = Timeline { app: "app-1".to_owned(), executors, ..Timeline::default() };
         let mut out = Vec::new();
-        draw(&timeline, Timestamp::from_second(600).expect("a time"), colour, &mut out).expect("written");
+        draw(&timeline, Timestamp::from_second(600).expect("a time"), color, &mut out).expect("written");
         String::from_utf8(out).expect("text")
     }
 
@@ -148,8 +144,8 @@ mod tests {
         assert_eq!(lines[2], format!("    exec 2  {}{}{}> running", " ".repeat(29), "·".repeat(6), "█".repeat(25)));
         assert!(lines[3].ends_with("·······> running") && !lines[3].contains('█'), "{}", lines[3]);
         assert_eq!(lines[4], "    (c ended by its node or the cluster)");
-        let coloured = drawn(vec![life(1, (0, Some(60), Some(300)), Some("evicted"))], true);
-        assert!(coloured.contains(BLUE) && coloured.contains(RESET) && !text.contains('\x1b'));
+        let colored = drawn(vec![life(1, (0, Some(60), Some(300)), Some("evicted"))], true);
+        assert!(colored.contains(BLUE) && colored.contains(RESET) && !text.contains('\x1b'));
     }
 
     #[test]

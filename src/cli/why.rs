@@ -51,9 +51,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     } else {
         print_report(&found, clock::now(), out)?;
         // Not in a pipe, and not with NO_COLOR.
-        let colour = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
+        let color = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
         for timeline in &found.timelines {
-            timeline::draw(timeline, clock::now(), colour, out)?;
+            timeline::draw(timeline, clock::now(), color, out)?;
         }
     }
     Ok(if found.is_empty() { FAILED } else { OK })

@@ -1,6 +1,7 @@
 //! Why an executor exited. The causes are finer than Spark's view, which blames the application for every failed pod (also for
 //! evictions) and the framework for every deleted pod.
 
+use super::cause_group::CauseGroup;
 use crate::fault_injection::{self, Bug};
 use crate::snapshot::Executor;
 use crate::spark::diagnostics::{ContainerStateKind, Ended, PodDiagnostics, ReasonAndMessage};
@@ -20,7 +21,7 @@ pub enum Removal {
 }
 
 macro_rules! causes {
-    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $by_app:literal, $abnormal:literal;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $by_app:literal, $group:ident;)+) => {
         /// Why. One closed set, used as a metric label, in Events and by `why`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Cause {
@@ -46,9 +47,14 @@ macro_rules! causes {
                 match self { $(Cause::$name => $by_app,)+ }
             }
 
+            /// Where to look for the remedy.
+            pub fn group(self) -> CauseGroup {
+                match self { $(Cause::$name => CauseGroup::$group,)+ }
+            }
+
             /// Whether the exit is abnormal: such exits cause Events.
             pub fn is_abnormal(self) -> bool {
-                match self { $(Cause::$name => $abnormal,)+ }
+                self.group() != CauseGroup::Expected
             }
         }
     };
@@ -56,41 +62,41 @@ macro_rules! causes {
 
 causes! {
     /// The executor exited with code 0.
-    Completed = "completed", true, false;
+    Completed = "completed", true, Expected;
     /// The executor exited with a code other than 0.
-    Error = "error", true, true;
+    Error = "error", true, Application;
     /// The driver exited, and the executor exited with code 1 when it lost the connection.
-    DriverLost = "driver-lost", false, false;
+    DriverLost = "driver-lost", false, Expected;
     /// The JVM ran out of memory and exited (exit code 52).
-    JvmOom = "jvm-oom", true, true;
+    JvmOom = "jvm-oom", true, Memory;
     /// The kernel killed the executor for exceeding the memory limit of its container.
-    OomKilled = "oom-killed", true, true;
+    OomKilled = "oom-killed", true, Memory;
     /// A signal of unknown origin killed the executor: no OOM kill, eviction or deletion is reported.
-    Killed = "killed", false, true;
+    Killed = "killed", false, Unexplained;
     /// Another container of the pod failed.
-    CompanionFailed = "companion-failed", false, true;
+    CompanionFailed = "companion-failed", false, Application;
     /// The container could not be started: its command, its configuration or a mount is invalid.
-    NeverStarted = "never-started", true, true;
+    NeverStarted = "never-started", true, Application;
     /// The image was never pulled.
-    ImageNeverPulled = "image-never-pulled", true, true;
+    ImageNeverPulled = "image-never-pulled", true, Application;
     /// The executor was evicted: its node ran short of a resource, or a client used the eviction API.
-    Evicted = "evicted", false, true;
+    Evicted = "evicted", false, Cluster;
     /// A pod of higher priority preempted the executor.
-    Preempted = "preempted", false, true;
+    Preempted = "preempted", false, Cluster;
     /// The executor's node was lost.
-    NodeLost = "node-lost", false, true;
+    NodeLost = "node-lost", false, Cluster;
     /// The executor's node was shut down.
-    NodeShutdown = "node-shutdown", false, true;
+    NodeShutdown = "node-shutdown", false, Cluster;
     /// The kubelet rejected the pod: the scheduler and the node disagreed about what fits.
-    AdmissionRefused = "admission-refused", false, true;
+    AdmissionRefused = "admission-refused", false, Cluster;
     /// The pod ran longer than its activeDeadlineSeconds.
-    DeadlineExceeded = "deadline-exceeded", true, true;
+    DeadlineExceeded = "deadline-exceeded", true, Application;
     /// The pod was deleted.
-    Deleted = "deleted", false, false;
+    Deleted = "deleted", false, Expected;
     /// The pod no longer exists, and the watch did not show its deletion.
-    Vanished = "vanished", false, true;
+    Vanished = "vanished", false, Unexplained;
     /// The executor failed, and its pod does not show why.
-    Unexplained = "unexplained", false, true;
+    Unexplained = "unexplained", false, Unexplained;
 }
 
 impl std::fmt::Display for Cause {

@@ -1,19 +1,17 @@
-//! Causes of exits by where to look for the remedy, for pictures: there are more causes than colours that people tell apart.
+//! Causes of exits by where to look for the remedy.
 
-use super::cause::Cause;
-
-/// Where to look for the remedy.
+/// Where to look for the remedy of an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CauseGroup {
-    /// The executor exited as its driver asked, or with its driver.
+    /// Nowhere: the executor exited as its driver requested, or with its driver.
     Expected,
-    /// The application: its code, its image or its configuration.
+    /// The pod: its code, its image, its configuration or another of its containers.
     Application,
     /// The executor's memory.
     Memory,
-    /// The node, or what the cluster did to the pod.
+    /// The node or the control plane, which ended the executor.
     Cluster,
-    /// Nothing shows why.
+    /// Not known.
     Unexplained,
 }
 
@@ -27,23 +25,6 @@ impl CauseGroup {
         CauseGroup::Unexplained,
     ];
 
-    /// The group of a cause.
-    pub fn of(cause: Cause) -> CauseGroup {
-        match cause {
-            Cause::Completed | Cause::DriverLost | Cause::Deleted => CauseGroup::Expected,
-            Cause::Error
-            | Cause::CompanionFailed
-            | Cause::NeverStarted
-            | Cause::ImageNeverPulled
-            | Cause::DeadlineExceeded => CauseGroup::Application,
-            Cause::JvmOom | Cause::OomKilled => CauseGroup::Memory,
-            Cause::Evicted | Cause::Preempted | Cause::NodeLost | Cause::NodeShutdown | Cause::AdmissionRefused => {
-                CauseGroup::Cluster
-            }
-            Cause::Killed | Cause::Vanished | Cause::Unexplained => CauseGroup::Unexplained,
-        }
-    }
-
     /// One word, in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -55,29 +36,14 @@ impl CauseGroup {
         }
     }
 
-    /// What exited so, in a legend.
+    /// What happened to the executor, for a legend.
     pub fn text(self) -> &'static str {
         match self {
             CauseGroup::Expected => "exited as expected",
-            CauseGroup::Application => "failed by its application",
-            CauseGroup::Memory => "ran out of memory",
+            CauseGroup::Application => "failed: code, image or configuration",
+            CauseGroup::Memory => "out of memory",
             CauseGroup::Cluster => "ended by its node or the cluster",
-            CauseGroup::Unexplained => "ended, and nothing shows why",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exits_that_are_not_abnormal_are_expected_and_every_group_has_a_cause() {
-        for cause in Cause::ALL {
-            assert_eq!(CauseGroup::of(*cause) == CauseGroup::Expected, !cause.is_abnormal(), "{cause}");
-        }
-        for group in CauseGroup::ALL {
-            assert!(Cause::ALL.iter().any(|cause| CauseGroup::of(*cause) == group), "{group:?}");
+            CauseGroup::Unexplained => "ended for an unknown reason",
         }
     }
 }

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::target::Target;
 use crate::gang::GangScheduler;
 use crate::lifecycle::cause::Cause;
+use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::{DriverPod, Exceeded, Executor, Group, GroupKey, Snapshot, Stage};
 use crate::spark::ids::AppKey;
@@ -85,7 +86,7 @@ causes! {
     CrashLoop = "crash-loop";
     /// A ResourceQuota of its namespace leaves no room for it; the message names the resource.
     Quota = "quota";
-    /// Nodes rejected, evicted or lost executors.
+    /// Nodes rejected, evicted or lost executors, or pods of higher priority preempted them.
     NodeFault = "node-fault";
     /// Its driver does not request it, or the API server refuses it: a missing permission, a webhook, or a limit of the driver.
     NotRequested = "not-requested";
@@ -231,9 +232,7 @@ fn of_missing(
         counts.iter().map(|(cause, count)| format!("{count} {cause}")).collect::<Vec<_>>().join(", ")
     };
     let own = counts(&Cause::by_app);
-    let by_node = counts(&|cause| {
-        matches!(cause, Cause::AdmissionRefused | Cause::Evicted | Cause::NodeLost | Cause::NodeShutdown)
-    });
+    let by_node = counts(&|cause| cause.group() == CauseGroup::Cluster);
     let minutes = RECENT.as_secs() / 60;
     if own.values().sum::<usize>() >= CRASH_LOOP {
         return (ShortageCause::CrashLoop, format!("exits within {minutes} minutes: {}", words(&own)));

@@ -95,39 +95,34 @@ async fn answer(listener: &ListenerState, request: HttpRequest) -> Result<Respon
 
 /// Dispatches a request by verb and subresource; returns the answer's JSON.
 async fn dispatch(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(StatusCode, String)> {
-    if request.verb == Verb::List && request.sub.is_none() && !request.resource.is_ephemeral() {
-        return list(api, request).map(|text| (StatusCode::OK, text));
-    }
-    dispatch_one(api, request, warnings).await.map(|(status, value)| (status, value.to_string()))
-}
-
-async fn dispatch_one(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<(StatusCode, Value)> {
+    let answer = |(status, value): (StatusCode, Value)| (status, value.to_string());
     if request.resource.is_ephemeral() {
-        return special::review(api, request).map(|value| (StatusCode::CREATED, value));
+        return special::review(api, request).map(|value| answer((StatusCode::CREATED, value)));
     }
     if let Some(outcome) = special::subresource(api, request, warnings).await {
-        return outcome;
+        return outcome.map(answer);
     }
-    let ok = |value: Value| (StatusCode::OK, value);
+    let ok = |value: Value| answer((StatusCode::OK, value));
     match request.verb {
         Verb::Get => get(api, request).map(ok),
+        Verb::List => list(api, request).map(|text| (StatusCode::OK, text)),
         Verb::Create => {
             let object = super::write::create(api, request, warnings).await?;
-            Ok((StatusCode::CREATED, shown(api, request, object)))
+            Ok(answer((StatusCode::CREATED, shown(api, request, object))))
         }
         Verb::Update => {
             let (object, created) = super::write::update(api, request, warnings).await?;
             let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-            Ok((status, shown(api, request, object)))
+            Ok(answer((status, shown(api, request, object))))
         }
         Verb::Patch => {
             let (object, created) = super::write::patch(api, request, warnings).await?;
             let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-            Ok((status, shown(api, request, object)))
+            Ok(answer((status, shown(api, request, object))))
         }
         Verb::Delete => super::delete::one(api, request, warnings).await.map(ok),
         Verb::DeleteCollection => super::delete::many(api, request, warnings).await.map(ok),
-        Verb::List | Verb::Watch => Err(ApiError::method_not_allowed()),
+        Verb::Watch => Err(ApiError::method_not_allowed()),
     }
 }
 

@@ -30,7 +30,7 @@ pub struct GroupReport {
     /// When it was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// How many executors that name it are on a node.
+    /// How many live executors that name it are on a node.
     pub bound: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn groups(snapshot: &Snapshot, key: &AppKey, app: &Application) -> Ve
     let mut groups = snapshot.groups_of(key).take(MAX_GROUPS).peekable();
     let mut bound: BTreeMap<GroupKey, usize> = BTreeMap::new();
     if groups.peek().is_some() {
-        for executor in app.executors().values().filter(|executor| executor.node.is_some()) {
+        for executor in app.executors().values().filter(|executor| executor.is_live() && executor.node.is_some()) {
             if let Some(group) = group_of(key, executor) {
                 *bound.entry(group).or_default() += 1;
             }

@@ -1,5 +1,7 @@
 //! The lives of an application's executors: requested, running, exited; for `why APP`.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -59,13 +61,39 @@ pub struct LifeSpan {
     pub end: i64,
 }
 
+/// Lives on one scale of time, which has a length of at least a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scale<'t> {
+    /// Those that state when they were created.
+    pub lives: Vec<(&'t Life, LifeSpan)>,
+    /// When the first of them was created, in seconds since 1970.
+    pub begin: i64,
+    /// When the last of them ended, or now.
+    pub end: i64,
+}
+
+impl Timeline {
+    /// The scale on which the lives are drawn; `None` if there are none.
+    pub fn scale(&self, now: Timestamp) -> Option<Scale<'_>> {
+        let lives: Vec<_> = self.executors.iter().filter_map(|life| Some((life, life.span(now)?))).collect();
+        let begin = lives.iter().map(|(_, span)| span.created).min()?;
+        let end = lives.iter().map(|(_, span)| span.end).max()?.max(begin + 1);
+        Some(Scale { lives, begin, end })
+    }
+}
+
+/// The groups of these lives' causes.
+pub fn cause_groups<'l>(lives: impl Iterator<Item = &'l Life>) -> BTreeSet<CauseGroup> {
+    lives.filter_map(Life::cause_group).collect()
+}
+
 impl Life {
     /// Where to look for the remedy of its exit; `None` if it has not exited. A server of another version may state other causes.
     pub fn cause_group(&self) -> Option<CauseGroup> {
         self.ended.as_ref()?;
         let known = Cause::ALL.iter().find(|cause| self.cause.as_deref() == Some(cause.as_str()));
         let unknown = if self.abnormal { CauseGroup::Unexplained } else { CauseGroup::Expected };
-        Some(known.map_or(unknown, |cause| CauseGroup::of(*cause)))
+        Some(known.map_or(unknown, |cause| cause.group()))
     }
 
     /// Its times; `None` if it does not state when it was created.
@@ -108,4 +136,28 @@ fn life(executor: &Executor, exit: Option<&Exit>) -> Option<(i64, Life)> {
         abnormal: exit.is_some_and(|exit| exit.cause.is_abnormal()),
     };
     Some((created, life))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_cause_of_another_version_is_unexplained_if_abnormal() {
+        let life = |ended: Option<&str>, cause: &str, abnormal| Life {
+            pod: "e-1".to_owned(),
+            id: Some(1),
+            created: "2026-11-24T09:00:00Z".to_owned(),
+            started: None,
+            ended: ended.map(str::to_owned),
+            state: "failed".to_owned(),
+            cause: Some(cause.to_owned()),
+            abnormal,
+        };
+        let ended = Some("2026-11-24T09:30:00Z");
+        assert_eq!(life(ended, "evicted", true).cause_group(), Some(CauseGroup::Cluster));
+        assert_eq!(life(ended, "of-the-future", true).cause_group(), Some(CauseGroup::Unexplained));
+        assert_eq!(life(ended, "of-the-future", false).cause_group(), Some(CauseGroup::Expected));
+        assert_eq!(life(None, "evicted", true).cause_group(), None);
+    }
 }

@@ -267,7 +267,7 @@ fn invalid_policy_file_is_rejected_with_line_key_and_expected_value() {
             "expected {app8} exactly once",
         ),
         (
-            "policies:\n- name: a\n  overrides: [colour]",
+            "policies:\n- name: a\n  overrides: [color]",
             3,
             "policies[0].overrides[0]",
             "expected one of skip, scheduler",

@@ -148,12 +148,13 @@ fn documented_faults_of_nodes_equal_code() {
 
 #[test]
 fn documented_causes_equal_code() {
-    let mut table =
-        String::from("| cause | caused by the application | reported by an Event | description |\n|---|---|---|---|\n");
+    let mut table = String::from(
+        "| cause | caused by the application | reported by an Event | group | description |\n|---|---|---|---|---|\n",
+    );
     let yes = |yes: bool| if yes { "yes" } else { "no" };
     for cause in Cause::ALL {
         let (by_app, abnormal) = (yes(cause.by_app()), yes(cause.is_abnormal()));
-        table += &format!("| `{cause}` | {by_app} | {abnormal} | {} |\n", cause.text());
+        table += &format!("| `{cause}` | {by_app} | {abnormal} | {} | {} |\n", cause.group().as_str(), cause.text());
     }
     check("reasons.md", "causes", &table);
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext, is_driver_known, not_of_workload};
 use crate::fault_injection::{self, Bug};
-use crate::lifecycle::cause::{Cause, Removal, cause};
+use crate::lifecycle::cause::{Removal, cause};
+use crate::lifecycle::cause_group::CauseGroup;
 use crate::policy::{Finished, RecoveryRule};
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::snapshot::Executor;
@@ -22,7 +23,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
         return Verdict::Nothing;
     }
     let cause = cause(executor, Removal::Present);
-    if !is_refusal(cause) {
+    if cause.group() != CauseGroup::Cluster {
         return Verdict::Nothing;
     }
     // If its pod were deleted before the report, the next leader would treat the exit as reported.
@@ -38,11 +39,6 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
         let message = format!("is left behind: {what} on {node}, {} ago", context.ago(since));
         context.about(RULE, executor, since, message, remedy(of, executor))
     })
-}
-
-/// Whether the node or the control plane ended the executor before or while it ran.
-fn is_refusal(cause: Cause) -> bool {
-    matches!(cause, Cause::AdmissionRefused | Cause::Evicted | Cause::NodeShutdown | Cause::NodeLost | Cause::Preempted)
 }
 
 fn remedy(of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {

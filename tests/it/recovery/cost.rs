@@ -82,26 +82,8 @@ fn executors_that_do_no_work_cost_from_the_beginning_once_that_is_known() {
 fn executors_on_nodes_wait_for_their_gang_or_for_their_node() {
     let mut scene = Scene::new(warn_only());
     scene.answers = Answers::Nothing;
-    let member = |id| {
-        let pod =
-            on_node(running(id)).annotation("spark-usher.io/by", "batch/volcano").spec("schedulerName", "volcano");
-        pod.annotation("scheduling.k8s.io/group-name", "g")
-    };
-    let key = GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
-    let group = |started| Group {
-        uid: "g".into(),
-        version: "7".into(),
-        selector: Some(APP.into()),
-        owner: Some(spark_usher::snapshot::Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
-        started,
-        created: None,
-        deleting: false,
-        phase: None,
-        spec: json!({"minMember": 3}),
-    };
-    let list = |started| {
-        Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", vec![(key.clone(), group(started))])))
-    };
+    let member = |id| member(on_node(running(id)).spec("schedulerName", "volcano"), "g");
+    let list = |started| listed(vec![(group_key("g"), group(started))]);
     scene.harness.apply(list(false));
     scene.harness.observe(&member(1));
     scene.harness.observe(&member(2));

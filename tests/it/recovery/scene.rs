@@ -11,6 +11,7 @@ use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::budget::Attempt;
 use spark_usher::recovery::report::ReportedFinding;
+use spark_usher::snapshot::{Change, Group, GroupKey, Owner, RelatedChange, Replaced};
 use spark_usher::spark::ids::AppKey;
 use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
 
@@ -165,4 +166,34 @@ pub(super) fn starting(id: u32) -> PodBuilder {
 pub(super) fn without_owner(mut pod: PodBuilder) -> PodBuilder {
     pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     pod
+}
+
+/// The key of a PodGroup of the application, for Volcano.
+pub(super) fn group_key(name: &str) -> GroupKey {
+    GroupKey { namespace: "default".into(), name: name.into(), scheduler: "volcano" }
+}
+
+/// A PodGroup of three members that the driver owns.
+pub(super) fn group(started: bool) -> Group {
+    Group {
+        uid: "g".into(),
+        version: "7".into(),
+        selector: Some(APP.into()),
+        owner: Some(Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
+        started,
+        created: Some(1_763_600_400),
+        deleting: false,
+        phase: Some("Inqueue".into()),
+        spec: json!({"minMember": 3}),
+    }
+}
+
+/// An executor that names a PodGroup.
+pub(super) fn member(pod: PodBuilder, name: &str) -> PodBuilder {
+    pod.annotation("spark-usher.io/by", "batch/volcano").annotation("scheduling.k8s.io/group-name", name)
+}
+
+/// All PodGroups of the cluster.
+pub(super) fn listed(groups: Vec<(GroupKey, Group)>) -> Change {
+    Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", groups)))
 }

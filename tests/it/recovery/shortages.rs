@@ -1,7 +1,6 @@
 //! Since when an application lacks executors, and its PodGroups in the report.
 
 use super::*;
-use spark_usher::snapshot::{Change, Group, GroupKey, RelatedChange, Replaced};
 use spark_usher::views::{self, AppReport};
 
 fn report(scene: &Scene) -> AppReport {
@@ -56,26 +55,13 @@ fn shortage_began_when_the_first_pending_executor_was_created_or_the_first_missi
 #[test]
 fn each_pod_group_counts_its_own_executors_on_a_node() {
     let mut scene = Scene::new(Recovery::default());
-    let group = |started| Group {
-        uid: "g".into(),
-        version: "7".into(),
-        selector: Some(APP.into()),
-        owner: Some(spark_usher::snapshot::Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
-        started,
-        created: Some(1_763_600_400),
-        deleting: false,
-        phase: Some("Inqueue".into()),
-        spec: json!({"minMember": 3}),
-    };
-    let key = |name: &str| GroupKey { namespace: "default".into(), name: name.into(), scheduler: "volcano" };
-    let all = vec![(key("g-0"), group(true)), (key("g-1"), group(false))];
-    scene.harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", all))));
+    scene.harness.apply(listed(vec![(group_key("g-0"), group(true)), (group_key("g-1"), group(false))]));
     for (id, name, node) in [(1, "g-0", Some("n")), (2, "g-0", Some("n")), (3, "g-1", Some("n")), (4, "g-1", None)] {
-        let pod = running(id)
-            .annotation("spark-usher.io/by", "batch/volcano")
-            .annotation("scheduling.k8s.io/group-name", name);
+        let pod = member(running(id), name);
         scene.harness.observe(&node.map_or(pod.clone(), |node| pod.spec("nodeName", node)));
     }
+    // One that has failed does not count.
+    scene.harness.observe(&member(failed(5, 1), "g-0").spec("nodeName", "n"));
     let groups = report(&scene).groups;
     let shown: Vec<_> = groups.iter().map(|group| (&*group.name, group.size, group.started, group.bound)).collect();
     assert_eq!(shown, [("g-0", Some(3), true, 2), ("g-1", Some(3), false, 1)]);
@@ -83,4 +69,37 @@ fn each_pod_group_counts_its_own_executors_on_a_node() {
         (groups[0].phase.as_deref(), groups[0].since.as_deref()),
         (Some("Inqueue"), Some("2025-11-20T01:00:00Z"))
     );
+}
+
+/// An application of two executors that has lost one for each of these `status.reason`s; `None` is an exit with code 1.
+fn cause_after(exits: &[Option<&str>]) -> (String, String) {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    scene.harness.observe(&running(1));
+    for (reason, id) in exits.iter().zip(2..) {
+        let mut pod = failed(id, 1);
+        if let Some(reason) = reason {
+            pod.0["status"]["reason"] = (*reason).into();
+        }
+        scene.harness.observe(&pod);
+    }
+    scene.harness.step_after(1);
+    let cause = report(&scene).shortage.unwrap().causes.remove(0);
+    (cause.cause, cause.message)
+}
+
+#[test]
+fn missing_executor_is_explained_by_the_last_exits() {
+    assert_eq!(cause_after(&[]).0, "not-requested");
+    for (reason, cause) in [
+        ("OutOfcpu", "admission-refused"),
+        ("Evicted", "evicted"),
+        ("NodeLost", "node-lost"),
+        ("Preempting", "preempted"),
+    ] {
+        assert_eq!(cause_after(&[Some(reason)]), ("node-fault".into(), format!("exits within 10 minutes: 1 {cause}")));
+    }
+    // One exit of its own explains nothing: Spark replaces it.
+    assert_eq!(cause_after(&[None]).0, "not-requested");
+    let loops = cause_after(&[None, Some("Evicted"), None, None]);
+    assert_eq!(loops, ("crash-loop".into(), "exits within 10 minutes: 3 error".into()));
 }
