@@ -6,18 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use imbl::Vector;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::exit::Exit;
+use crate::lifecycle::remembered::RememberedExits;
 use crate::nodes::NodeLedger;
 use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::workload::{self, OwningPod};
 use crate::recovery::cost::CostLedger;
 use crate::recovery::report::DeletedPod;
 use crate::recovery::shortage::shortage;
-use crate::recovery::target;
+use crate::recovery::target::{self, Target};
 use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot};
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
@@ -29,14 +28,18 @@ mod costs;
 mod groups;
 mod nodes;
 mod recovery_reports;
+mod reports;
 mod timeline;
 mod times;
 
 pub use costs::{CostReport, CostRow, core_hours, costs, gib_hours};
 pub use groups::GroupReport;
 pub use nodes::{FaultReport, NodeReport, NodesReport, SuspicionReport, nodes};
-pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport};
+pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport, TargetReport};
 use recovery_reports::{deletion, finding};
+pub use reports::{
+    AppReport, DriverReport, DriverViewReport, ExecutorReport, ExitReport, Lacking, Of, SparkReport, WhyReport,
+};
 pub use timeline::{Life, LifeSpan, Scale, Timeline, cause_groups};
 use times::shown;
 pub use times::{age, ago};
@@ -44,8 +47,8 @@ pub use times::{age, ago};
 /// What happened, beside the snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The last exits.
-    pub exits: Vector<Exit>,
+    /// The exits that are remembered.
+    pub exits: RememberedExits,
     /// What the recovery rules found, and which pods they deleted.
     pub recovery: RecoveryFindings,
     /// What executors cost that did no work.
@@ -61,181 +64,6 @@ const MAX_EXITS: usize = 10;
 /// At most this many executors in trouble are listed per application.
 const MAX_TROUBLED: usize = 20;
 
-/// An application.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AppReport {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its app selector.
-    pub app: String,
-    /// Its driver.
-    pub driver: DriverReport,
-    /// How many executors are in which state; one that is being deleted counts as terminating.
-    pub executors: BTreeMap<String, usize>,
-    /// What its driver says about its executors; `None` if the driver was not polled or does not answer. Only the leader polls.
-    #[serde(default)]
-    pub driver_view: Option<DriverViewReport>,
-    /// How many executors it lacks, and why; `None` if it lacks none, or if the number that it wants is not known.
-    #[serde(default)]
-    pub shortage: Option<ShortageReport>,
-    /// Its PodGroups, at most 20.
-    #[serde(default)]
-    pub groups: Vec<GroupReport>,
-    /// What the recovery rules found, at most 100. Only the leader applies them.
-    #[serde(default)]
-    pub findings: Vec<FindingReport>,
-    /// The last pods that recovery rules deleted, at most 10, the newest first.
-    #[serde(default)]
-    pub deletions: Vec<DeletionReport>,
-    /// Existing executors that are in trouble, at most 20.
-    pub troubled: Vec<ExecutorReport>,
-    /// How many of its executors exited for each cause, as far as they are remembered.
-    pub ended: BTreeMap<String, usize>,
-    /// Its last exits, at most 10, the newest first: if there are more, abnormal exits are preferred.
-    pub exits: Vec<ExitReport>,
-}
-
-/// A driver.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DriverReport {
-    /// `alive`, `gone` or `unknown`: whether a driver is alive.
-    pub liveness: String,
-    /// Its pod, if one is known.
-    pub pod: Option<String>,
-    /// The state of that pod: `pending`, `running`, `succeeded`, `failed`, `terminating`; `None` if it does not exist.
-    pub state: Option<String>,
-    /// Its node.
-    pub node: Option<String>,
-    /// Why it is in this state, if known.
-    pub why: Option<String>,
-}
-
-impl DriverReport {
-    /// The state of its pod, else whether it is alive.
-    pub fn shown_state(&self) -> &str {
-        self.state.as_deref().unwrap_or(&self.liveness)
-    }
-}
-
-/// A driver's view of its executors, by Spark's REST API.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DriverViewReport {
-    /// When the driver was polled last, and answered.
-    pub at: String,
-    /// How many executors are registered.
-    pub registered: usize,
-    /// How many executors dynamic allocation wants; `None` with static allocation.
-    pub target: Option<u32>,
-    /// Exec ids of registered executors that have no live pod, at most 20: the driver had the time to notice that, and has not.
-    pub vanished: Vec<u64>,
-    /// Whether every executor that registered is in it. After the driver has dropped events, it is not.
-    pub complete: bool,
-}
-
-/// An existing executor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExecutorReport {
-    /// Its pod.
-    pub pod: String,
-    /// Its uid.
-    pub uid: String,
-    /// `spark-exec-id`.
-    pub id: Option<u64>,
-    /// Its state.
-    pub state: String,
-    /// Its node.
-    pub node: Option<String>,
-    /// Why it is in this state, if known.
-    pub why: Option<String>,
-    /// What the recovery does about it, and why.
-    #[serde(default)]
-    pub recovery: Option<String>,
-}
-
-/// How an executor exited.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExitReport {
-    /// Its pod.
-    pub pod: String,
-    /// Its uid.
-    pub uid: String,
-    /// `spark-exec-id`.
-    pub id: Option<u64>,
-    /// Its node.
-    pub node: Option<String>,
-    /// When it exited: by its pod's status, else when the exit was detected.
-    pub at: String,
-    /// When the exit was detected.
-    pub noticed: String,
-    /// Its cause.
-    pub cause: String,
-    /// The cause in a sentence.
-    pub text: String,
-    /// What is known beyond the cause.
-    pub detail: String,
-    /// Whether the exit is abnormal.
-    pub is_abnormal: bool,
-    /// Whether the application caused it.
-    pub by_app: bool,
-    /// The exit code, if a container reported one.
-    pub exit_code: Option<i32>,
-    /// That a recovery rule deleted its pod, and why.
-    #[serde(default)]
-    pub recovery: Option<String>,
-    /// What Spark's driver reports about it.
-    pub spark: SparkReport,
-}
-
-/// Spark's view of an exit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SparkReport {
-    /// Its exit code, -1 if there is none.
-    pub exit_code: i32,
-    /// Whether it blames the application.
-    pub caused_by_app: bool,
-    /// Its text, byte for byte.
-    pub message: String,
-}
-
-/// The answer to `why`: what a name refers to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WhyReport {
-    /// Applications with that selector, or with a driver pod of that name.
-    pub apps: Vec<AppReport>,
-    /// Existing executors of that name.
-    pub executors: Vec<Of<ExecutorReport>>,
-    /// Exits of executors of that name, the newest first.
-    pub exits: Vec<Of<ExitReport>>,
-    /// The lives of the executors of those applications.
-    #[serde(default)]
-    pub timelines: Vec<Timeline>,
-}
-
-/// An item of an application.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Of<T> {
-    /// Its namespace and app selector, `namespace/selector`.
-    pub app: String,
-    /// The item.
-    #[serde(flatten)]
-    pub what: T,
-}
-
-impl WhyReport {
-    /// Whether nothing is known by that name.
-    pub fn is_empty(&self) -> bool {
-        self.apps.is_empty() && self.executors.is_empty() && self.exits.is_empty()
-    }
-}
-
 /// Every application, or those of one namespace.
 pub fn apps(snapshot: &Snapshot, history: &History, namespace: Option<&str>, now: Timestamp) -> Vec<AppReport> {
     reports(snapshot, history, now, |key, _, _| namespace.is_none_or(|namespace| key.namespace() == namespace))
@@ -247,8 +75,8 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
     let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
         let named = app.executors().values().filter(|executor| &*executor.name == name);
         named.map(move |executor| {
-            let gone = liveness::of(&liveness::shown_sets(key, app, snapshot)) == DriverLiveness::Gone;
-            Of { app: key.to_string(), what: executor_report(snapshot, history, key, executor, gone, now) }
+            let liveness = liveness::of(&liveness::shown_sets(key, app, snapshot));
+            Of { app: key.to_string(), what: executor_report(snapshot, history, key, executor, &liveness, now) }
         })
     });
     let mut ended: Vec<&Exit> =
@@ -308,7 +136,7 @@ fn selected<T>(
     of: impl Fn(&AppKey, &Application, &[&Exit]) -> T,
 ) -> Vec<T> {
     let mut ends: BTreeMap<&AppKey, Vec<&Exit>> = BTreeMap::new();
-    for exit in &history.exits {
+    for exit in history.exits.iter() {
         ends.entry(&exit.app).or_default().push(exit);
     }
     let nothing = Application::default();
@@ -316,7 +144,7 @@ fn selected<T>(
     let left = ends.keys().filter(|key| !snapshot.apps.contains_key(**key)).map(|key| (*key, &nothing));
     let all = present.chain(left).map(|(key, app)| (key, app, ends.get(key).map_or(&[][..], Vec::as_slice)));
     let mut all: Vec<_> = all.filter(|(key, app, ends)| wanted(key, app, ends)).collect();
-    all.sort_by_key(|(key, ..)| *key);
+    all.sort_by_key(|(key, ..)| (key.namespace(), key.selector()));
     all.into_iter().map(|(key, app, ends)| of(key, app, ends)).collect()
 }
 
@@ -352,35 +180,39 @@ fn report(
     last.sort_by_key(|exit| std::cmp::Reverse((exit.cause.is_abnormal(), exit.ended_at())));
     last.truncate(MAX_EXITS);
     last.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
+    let forgotten = history.exits.forgotten(key);
+    let target = liveness.pod().and_then(|driver| wanted(snapshot, key, driver, &sets));
+    let is_unowned = |executor: &&Arc<Executor>| executor.is_live() && executor.template.owner.is_none();
     AppReport {
         namespace: key.namespace().to_owned(),
         app: key.selector().to_owned(),
         driver: driver(snapshot, key, app, exits, &liveness),
         driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, exits, driver)),
         executors,
-        shortage: liveness.pod().and_then(|driver| lack(snapshot, key, app, exits, (driver, &sets), now)),
+        target: target.map(recovery_reports::target),
+        shortage: liveness.pod().zip(target).and_then(|(driver, target)| {
+            let executors = app.executors().values().map(|executor| &**executor);
+            shortage(snapshot, key, executors, (exits, forgotten > 0), (driver, target), now)
+                .map(recovery_reports::shortage)
+        }),
+        unowned: match liveness {
+            DriverLiveness::Unknown => app.executors().values().filter(is_unowned).count(),
+            DriverLiveness::Alive(_) | DriverLiveness::Gone => 0,
+        },
         groups: groups::groups(snapshot, key, app),
         findings: history.recovery.of(key).into_iter().flat_map(|report| &report.findings).map(finding).collect(),
         deletions: history.recovery.deleted_of(key).rev().take(MAX_DELETIONS).map(deletion).collect(),
-        troubled: troubled.map(|executor| executor_report(snapshot, history, key, executor, gone, now)).collect(),
+        troubled: troubled.map(|executor| executor_report(snapshot, history, key, executor, &liveness, now)).collect(),
         ended,
+        forgotten,
         exits: last.into_iter().map(|exit| exit_report(history, exit)).collect(),
     }
 }
 
-/// What an application with this driver lacks.
-fn lack(
-    snapshot: &Snapshot,
-    key: &AppKey,
-    app: &Application,
-    exits: &[&Exit],
-    (driver, sets): (&DriverPod, &[ExecutorSet<'_>]),
-    now: Timestamp,
-) -> Option<ShortageReport> {
+/// How many executors an application with this driver wants.
+fn wanted(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, sets: &[ExecutorSet<'_>]) -> Option<Target> {
     let view = recovery::view_of(snapshot, key, driver.creator);
-    let target = target::target(snapshot, driver, view, target::replicas(snapshot, key, driver, sets))?;
-    let executors = app.executors().values().map(|executor| &**executor);
-    shortage(snapshot, key, executors, exits, (driver, target), now).map(recovery_reports::shortage)
+    target::target(snapshot, driver, view, target::replicas(snapshot, key, driver, sets))
 }
 
 /// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.
@@ -417,7 +249,10 @@ fn driver(
         }
     };
     let pod = name.as_ref().and_then(|name| snapshot.driver_pod(key.namespace(), name));
+    // Nothing but exits is left, and the driver of the last one was over.
+    let was_over = || exits.last().is_some_and(|exit| exit.driver.is_over()) && app.executors().is_empty();
     let liveness = match liveness {
+        DriverLiveness::Unknown if pod.is_none() && was_over() => "gone",
         DriverLiveness::Alive(_) => "alive",
         DriverLiveness::Gone => "gone",
         DriverLiveness::Unknown => "unknown",
@@ -508,7 +343,7 @@ fn executor_report(
     history: &History,
     key: &AppKey,
     executor: &Executor,
-    driver_gone: bool,
+    liveness: &DriverLiveness,
     now: Timestamp,
 ) -> ExecutorReport {
     ExecutorReport {
@@ -517,7 +352,7 @@ fn executor_report(
         id: executor.exec_id,
         state: executor.shown_state().as_str().to_owned(),
         node: executor.node.as_deref().map(str::to_owned),
-        why: diagnosis(executor, driver_gone, not_with_driver(snapshot, key, executor), now),
+        why: diagnosis(executor, liveness, not_with_driver(snapshot, key, executor), now),
         recovery: history.recovery.of(key).and_then(|report| {
             let own = report.findings.iter().find(|finding| finding.uid == executor.uid)?;
             Some(format!("{} ({}): {}", own.outcome.text(), own.rule.as_str(), own.message))
@@ -528,15 +363,24 @@ fn executor_report(
 /// Why an existing executor is in its state.
 fn diagnosis(
     executor: &Executor,
-    driver_gone: bool,
+    liveness: &DriverLiveness,
     not_with_driver: Option<String>,
     now: Timestamp,
 ) -> Option<String> {
     let nothing = PodDiagnostics::default();
     let diagnostics = executor.diagnostics.as_deref().unwrap_or(&nothing);
     let mut parts = Vec::new();
-    if driver_gone && executor.is_live() {
-        parts.push("has no driver: its driver exited or was deleted".to_owned());
+    match liveness {
+        DriverLiveness::Gone if executor.is_live() => {
+            parts.push("has no driver: its driver exited or was deleted".to_owned());
+        }
+        DriverLiveness::Unknown if executor.is_live() && executor.template.owner.is_none() => {
+            let cure = "spark.kubernetes.driver.pod.name names it";
+            parts.push(format!(
+                "has no ownerReference, and its driver is not known: nothing deletes it when its driver ends ({cure})"
+            ));
+        }
+        DriverLiveness::Alive(_) | DriverLiveness::Gone | DriverLiveness::Unknown => {}
     }
     parts.extend(not_with_driver);
     if let Some(deletion) = &diagnostics.deletion {

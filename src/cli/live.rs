@@ -79,11 +79,19 @@ fn frame(status: &str, lines: &[String], (width, height): (u16, u16)) -> String 
     // To the top left; each line is erased to its end, and then everything below.
     let mut text = "\x1b[H".to_owned();
     for line in all {
-        text.extend(line.chars().take(width));
+        text.push_str(&fitted(line, width));
         text.push_str("\x1b[K\r\n");
     }
     text.push_str("\x1b[J");
     text
+}
+
+/// A line that is no wider than the terminal, and says so where it is cut.
+fn fitted(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_owned();
+    }
+    line.chars().take(width.saturating_sub(1)).chain(['…']).take(width).collect()
 }
 
 #[cfg(test)]
@@ -113,5 +121,6 @@ mod tests {
             frame("s", &lines(22), (80, 24)).contains("line 21 ") && !frame("s", &lines(22), (80, 24)).contains("more")
         );
         assert!(frame("s", &lines(23), (80, 24)).contains("… and 2 more"));
+        assert!(frame("s", &lines(3), (8, 24)).contains("line 0 …"));
     }
 }

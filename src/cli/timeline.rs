@@ -24,14 +24,15 @@ enum Cell {
 /// Draws the lives, each in a line: requested or starting `·`, running `█`, then how it ended ([`mark`]), `>` if it has not, and the
 /// cause. With `color`, a line also has the color of its mark.
 pub(super) fn draw(timeline: &Timeline, now: Timestamp, color: bool, out: &mut dyn Write) -> io::Result<()> {
-    let Some(Scale { lives, begin, end }) = timeline.scale(now) else { return Ok(()) };
+    let Some(Scale { lives, begin, end }) = timeline.scale(now, None) else { return Ok(()) };
     let drawn = chosen(&lives);
     let name = |life: &Life| life.id.map_or_else(|| life.pod.clone(), |id| format!("exec {id}"));
     let width = drawn.iter().map(|(life, _)| name(life).chars().count()).max().unwrap_or_default();
     let column = |at: i64| usize::try_from((at - begin) * (WIDTH as i64 - 1) / (end - begin)).unwrap_or_default();
     writeln!(
         out,
-        "  executors of {}, from {} to {} ago",
+        "  executors of {}/{}, from {} to {} ago",
+        plain(&timeline.namespace),
         plain(&timeline.app),
         age(now.as_second() - begin),
         age(now.as_second() - end)
@@ -60,10 +61,9 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, color: bool, out: &mut d
         writeln!(out, "    {:width$}  {bar}{pad}{}", plain(&name(life)), plain(why))?;
     }
     let groups = cause_groups(drawn.iter().map(|(life, _)| *life));
-    let legend: Vec<String> = groups.into_iter().map(|group| format!("{} {}", mark(group).0, group.text())).collect();
-    if !legend.is_empty() {
-        writeln!(out, "    ({})", legend.join(", "))?;
-    }
+    let legend = groups.into_iter().map(|group| format!("{} {}", mark(group).0, group.text()));
+    let legend: Vec<String> = ["· pending", "█ ran", "> lives"].map(str::to_owned).into_iter().chain(legend).collect();
+    writeln!(out, "    ({})", legend.join(", "))?;
     let left = timeline.omitted + lives.len() - drawn.len();
     if left > 0 {
         writeln!(out, "    and {left} more")?;
@@ -122,7 +122,8 @@ mod tests {
     }
 
     fn drawn(executors: Vec<Life>, color: bool) -> String {
-        let timeline = Timeline { app: "app-1".to_owned(), executors, ..Timeline::default() };
+        let timeline =
+            Timeline { namespace: "ns".to_owned(), app: "app-1".to_owned(), executors, ..Timeline::default() };
         let mut out = Vec::new();
         draw(&timeline, Timestamp::from_second(600).expect("a time"), color, &mut out).expect("written");
         String::from_utf8(out).expect("text")
@@ -139,11 +140,11 @@ mod tests {
             false,
         );
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "  executors of app-1, from 10m to 0s ago");
+        assert_eq!(lines[0], "  executors of ns/app-1, from 10m to 0s ago");
         assert_eq!(lines[1], format!("    exec 1  {}{}c{}evicted", "·".repeat(5), "█".repeat(25), " ".repeat(31)));
         assert_eq!(lines[2], format!("    exec 2  {}{}{}> running", " ".repeat(29), "·".repeat(6), "█".repeat(25)));
         assert!(lines[3].ends_with("·······> running") && !lines[3].contains('█'), "{}", lines[3]);
-        assert_eq!(lines[4], "    (c ended by its node or the cluster)");
+        assert_eq!(lines[4], "    (· pending, █ ran, > lives, c ended by its node or the cluster)");
         let colored = drawn(vec![life(1, (0, Some(60), Some(300)), Some("evicted"))], true);
         assert!(colored.contains(BLUE) && colored.contains(RESET) && !text.contains('\x1b'));
     }

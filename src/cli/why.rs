@@ -10,7 +10,9 @@ use super::output::{FAILED, OK, Output, block_on, failed, plain, report_line};
 use super::query::{Found, Source};
 use super::timeline;
 use crate::runtime::clock;
-use crate::views::{self, AppReport, DriverReport, DriverViewReport, ExecutorReport, ExitReport, Of, WhyReport, ago};
+use crate::views::{
+    self, AppReport, DriverViewReport, ExecutorReport, ExitReport, Lacking, Of, Timeline, WhyReport, ago,
+};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -49,12 +51,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     } else if found.is_empty() {
         writeln!(err, "{}", plain(&nothing(args)))?;
     } else {
-        print_report(&found, clock::now(), out)?;
         // Not in a pipe, and not with NO_COLOR.
         let color = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-        for timeline in &found.timelines {
-            timeline::draw(timeline, clock::now(), color, out)?;
-        }
+        print_report(&found, clock::now(), color, out)?;
     }
     Ok(if found.is_empty() { FAILED } else { OK })
 }
@@ -74,7 +73,7 @@ fn nothing(args: &Args) -> String {
     format!("no information about {}: no Spark pod and no application{place} has that name; {hint}", args.name)
 }
 
-fn print_report(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+fn print_report(found: &WhyReport, now: Timestamp, color: bool, out: &mut dyn Write) -> io::Result<()> {
     for Of { app, what: executor } in &found.executors {
         report_line!(out, "{}  executor {} of {app}", executor.pod, number(executor.id))?;
         present(executor, out)?;
@@ -92,6 +91,10 @@ fn print_report(found: &WhyReport, now: Timestamp, out: &mut dyn Write) -> io::R
     }
     for app in &found.apps {
         application(app, now, out)?;
+        let is_its = |timeline: &&Timeline| timeline.namespace == app.namespace && timeline.app == app.app;
+        for timeline in found.timelines.iter().filter(is_its) {
+            timeline::draw(timeline, now, color, out)?;
+        }
     }
     Ok(())
 }
@@ -141,9 +144,9 @@ fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<
 }
 
 /// The driver's state, in a word or two.
-pub(super) fn driver_state(driver: &DriverReport) -> &str {
-    match driver.shown_state() {
-        "gone" => "pod not found",
+pub(super) fn driver_state(app: &AppReport) -> &str {
+    match app.driver_state() {
+        "gone" if app.driver.state.is_none() => "pod not found",
         state => state,
     }
 }
@@ -153,7 +156,7 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
     let node = app.driver.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
     let why = app.driver.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     report_line!(out, "{}/{}", app.namespace, app.app)?;
-    report_line!(out, "  driver    {driver} ({}){node}{why}", driver_state(&app.driver))?;
+    report_line!(out, "  driver    {driver} ({}){node}{why}", driver_state(app))?;
     let counts = |counts: &BTreeMap<String, usize>| {
         let all: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
         if all.is_empty() { "none".to_owned() } else { all.join(", ") }
@@ -163,10 +166,26 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
         report_line!(out, "  view      {}", driver_view(view, now))?;
     }
     if let Some(shortage) = &app.shortage {
-        report_line!(out, "  lacks     {} of {} executors ({})", shortage.lacking(), shortage.target, shortage.source)?;
+        let since = shortage.since.as_ref().map_or_else(String::new, |time| format!(", since {}", when(time, now)));
+        let (lacking, source) = (app.lacking().text(), &shortage.source);
+        report_line!(out, "  lacks     {lacking} of {} executors ({source}){since}", shortage.target)?;
         for cause in &shortage.causes {
             report_line!(out, "    {} {}{}", cause.count, cause.cause, colon(&cause.message))?;
         }
+        if !shortage.exits.is_empty() {
+            report_line!(out, "    exits within 10 minutes: {}", shortage.exits)?;
+        }
+    } else if app.lacking() == Lacking::Unknown {
+        let least = app.target.as_ref().map(|target| format!(", but at least {} ({})", target.count, target.source));
+        report_line!(out, "  target    not known{}", least.unwrap_or_default())?;
+    }
+    if app.unowned > 0 {
+        let cure = "nothing deletes them when it ends, unless it runs outside the cluster and deletes them itself";
+        report_line!(
+            out,
+            "  owner     {} executors have no ownerReference, and their driver is not known: {cure}",
+            app.unowned
+        )?;
     }
     for finding in &app.findings {
         let since = ago(&finding.since, now);
@@ -200,6 +219,9 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
     }
     if all > app.exits.len() {
         report_line!(out, "    … and {} more", all - app.exits.len())?;
+    }
+    if app.forgotten > 0 {
+        report_line!(out, "    … and {} earlier ones, which are forgotten", app.forgotten)?;
     }
     Ok(())
 }

@@ -211,6 +211,9 @@ pub async fn run(
         }
         match outcome {
             Ok(true) => {
+                if let Some(late) = until.borrow().and_then(|until| clock::instant().checked_duration_since(until)) {
+                    tracing::warn!(?late, "the Lease was renewed late: this leader wrote nothing meanwhile");
+                }
                 // Other replicas count from when they observe the write, which is after it began.
                 until.send_replace(Some(may_act_until(began, elector.election.duration)));
                 if !leads(&state) {

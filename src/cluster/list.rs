@@ -120,7 +120,7 @@ fn history(store: &mut Store, now: Now) -> History {
         exits.record(batch, now);
     }
     let (snapshot, settings, mut nodes) = (store.snapshot(), NodeSettings::default(), NodeLedger::default());
-    for exit in exits.history() {
+    for exit in exits.history().iter() {
         nodes.record(exit, snapshot, &settings, now);
     }
     for app in snapshot.apps.keys() {

@@ -135,6 +135,8 @@ pub struct Controller {
     rate_limit: RateLimit,
     synced: BTreeSet<&'static str>,
     is_leader: bool,
+    /// Whether another replica has led since this one did.
+    has_followed: bool,
     closed: bool,
     last_checkpoint: Option<Checkpoint>,
     /// A list of pods is complete, and its resourceVersion follows.
@@ -179,6 +181,7 @@ impl Controller {
             rate_limit: RateLimit::default(),
             synced: BTreeSet::new(),
             is_leader: false,
+            has_followed: true,
             closed: false,
             last_checkpoint: None,
             list_completed: false,
@@ -399,9 +402,14 @@ impl Controller {
             self.requeue_all();
             self.polls.schedule(policies.lifecycle.poll.min(FIRST_POLL), now.at);
             self.deletion_budget.leads_since(now.at);
-            self.costs = CostLedger::since(now.wall);
-            self.given_back = GivenBack::default();
+            // A leader that could not renew its Lease in time for a while, and whose place no other replica took, goes on counting.
+            if std::mem::take(&mut self.has_followed) {
+                self.costs = CostLedger::since(now.wall);
+                self.given_back = GivenBack::default();
+                self.nodes.forget_reports();
+            }
         }
+        self.has_followed |= leader_state == LeaderState::Follower;
         if self.is_leader && !leading && !fault_injection::injected(Bug::AddressesAlwaysLookedUp) {
             self.lookups.forget_addresses();
         }
@@ -453,7 +461,6 @@ impl Controller {
             self.lookups.release_all();
             self.polls.stop();
             self.recovery.clear_findings();
-            self.nodes.forget_reports();
         }
         if !leading || policies.recovery.driver_view.access == DriverAccess::None {
             let drivers = self.driver_polls.clear();

@@ -49,7 +49,7 @@ impl Nodes {
         if fault_injection::injected(Bug::FaultsNotSeen) {
             self.seen = recorded;
         }
-        for exit in exits.newest(recorded.saturating_sub(self.seen)) {
+        for exit in exits.history().from(self.seen) {
             self.is_changed |= self.ledger.record(exit, snapshot, settings, now);
         }
         self.seen = recorded;

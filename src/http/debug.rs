@@ -9,13 +9,14 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
 use super::ui::{self, HostNames, UiState};
 use crate::leader::LeaderState;
+use crate::runtime::background::Background;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
 use crate::time::Now;
@@ -38,17 +39,25 @@ pub struct DebugState {
 
 /// Routes of the debug port, and those of the web page. Only requests to these names are answered.
 pub fn router(shown: DebugState, page: Option<UiState>, names: HostNames) -> Router {
-    let page = page.map_or_else(Router::new, ui::router);
-    routes(shown).merge(page).layer(from_fn_with_state(names, ui::refuse_foreign))
+    let background = Background::default();
+    let page = page.map_or_else(Router::new, |page| ui::router(page, background.clone()));
+    let all = routes(Debug { shown, background }).merge(page).layer(from_fn_with_state(names, ui::refuse_foreign));
+    all.layer(map_response(ui::protected))
 }
 
-fn routes(shown: DebugState) -> Router {
+#[derive(Clone)]
+struct Debug {
+    shown: DebugState,
+    background: Background,
+}
+
+fn routes(debug: Debug) -> Router {
     Router::new()
         .route("/debug/apps", get(apps))
         .route("/debug/why", get(why))
         .route("/debug/cost", get(cost))
         .route("/debug/nodes", get(nodes))
-        .with_state(shown)
+        .with_state(debug)
 }
 
 #[derive(Deserialize)]
@@ -56,13 +65,15 @@ struct Apps {
     namespace: Option<String>,
 }
 
-async fn apps(State(shown): State<DebugState>, Query(query): Query<Apps>) -> Response {
-    let (snapshot, history) = (shown.snapshot.load(), shown.history.load());
-    json(&shown, &views::apps(&snapshot, &history, query.namespace.as_deref(), clock::now()))
+async fn apps(State(debug): State<Debug>, Query(query): Query<Apps>) -> Response {
+    let report = move |snapshot: &Snapshot, history: &History| {
+        json(&views::apps(snapshot, history, query.namespace.as_deref(), clock::now()))
+    };
+    debug.answer(report).await
 }
 
-async fn cost(State(shown): State<DebugState>, Query(query): Query<Apps>) -> Response {
-    json(&shown, &views::costs(&shown.history.load(), query.namespace.as_deref()))
+async fn cost(State(debug): State<Debug>, Query(query): Query<Apps>) -> Response {
+    debug.answer(move |_, history| json(&views::costs(history, query.namespace.as_deref()))).await
 }
 
 #[derive(Deserialize)]
@@ -70,10 +81,12 @@ struct Nodes {
     name: Option<String>,
 }
 
-async fn nodes(State(shown): State<DebugState>, Query(query): Query<Nodes>) -> Response {
-    let (snapshot, history) = (shown.snapshot.load(), shown.history.load());
-    let now = Now { at: clock::instant(), wall: clock::now() };
-    json(&shown, &views::nodes(&snapshot, &history, query.name.as_deref(), now))
+async fn nodes(State(debug): State<Debug>, Query(query): Query<Nodes>) -> Response {
+    let report = move |snapshot: &Snapshot, history: &History| {
+        let now = Now { at: clock::instant(), wall: clock::now() };
+        json(&views::nodes(snapshot, history, query.name.as_deref(), now))
+    };
+    debug.answer(report).await
 }
 
 #[derive(Deserialize)]
@@ -82,26 +95,40 @@ struct Why {
     namespace: Option<String>,
 }
 
-async fn why(State(shown): State<DebugState>, query: Result<Query<Why>, QueryRejection>) -> Response {
+async fn why(State(debug): State<Debug>, query: Result<Query<Why>, QueryRejection>) -> Response {
     let Ok(Query(query)) = query else {
         return (StatusCode::BAD_REQUEST, "expected ?name=POD or ?name=APP, and optionally &namespace=NAMESPACE\n")
             .into_response();
     };
-    let (snapshot, history) = (shown.snapshot.load(), shown.history.load());
-    json(&shown, &views::why(&snapshot, &history, &query.name, query.namespace.as_deref(), clock::now()))
+    let report = move |snapshot: &Snapshot, history: &History| {
+        json(&views::why(snapshot, history, &query.name, query.namespace.as_deref(), clock::now()))
+    };
+    debug.answer(report).await
 }
 
-fn json(shown: &DebugState, value: &impl Serialize) -> Response {
-    match serde_json::to_vec_pretty(value) {
-        Ok(mut text) => {
-            text.push(b'\n');
-            let mut response = text.into_response();
-            let leader_state = (shown.leader_state)().as_str();
-            let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            headers.insert(LEADER_STATE_HEADER, HeaderValue::from_static(leader_state));
-            response
+impl Debug {
+    /// Answers with a report, which is computed in the background.
+    async fn answer(
+        self,
+        report: impl FnOnce(&Snapshot, &History) -> serde_json::Result<Vec<u8>> + Send + 'static,
+    ) -> Response {
+        let DebugState { snapshot, history, leader_state } = self.shown;
+        match self.background.run(move || report(&snapshot.load(), &history.load())).await {
+            Some(Ok(text)) => {
+                let mut response = text.into_response();
+                let headers = response.headers_mut();
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                headers.insert(LEADER_STATE_HEADER, HeaderValue::from_static((leader_state)().as_str()));
+                response
+            }
+            Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+            None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
+}
+
+fn json(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    Ok(text)
 }

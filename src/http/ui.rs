@@ -3,8 +3,9 @@
 //! A browser may be made to send requests here by any site that its user opens. So the pages are read-only, nothing may embed or
 //! read them, and the listener answers only to names that no foreign site can have ([`HostNames`]).
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -14,28 +15,31 @@ use axum::http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, REFERRER_POLICY, VARY,
     X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::stream::{self, Stream};
-use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::runtime::background::Background;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
 use crate::time::Now;
-use crate::ui::{self, AppsQuery, Page, ReplicaReport};
+use crate::ui::{self, AppQuery, AppsQuery, Page, ReplicaReport};
 use crate::views::{self, AppReport, History};
 
 /// How often an open page is compared with what it should show.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// An open page is sent at least this often, because it shows how long ago things were.
 const REFRESH: Duration = Duration::from_secs(15);
-/// Reports of all applications are shared by requests within this time.
+/// A page, and the reports of all applications, are shared by requests within this time.
 const SHARED_FOR: Duration = Duration::from_secs(1);
+/// At most this many pages are kept to be shared, the latest.
+const SHARED_PAGES: usize = 16;
 
 /// Nothing is loaded from elsewhere, nothing is written into the page as a script or a style, and no other page may embed it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -60,14 +64,27 @@ pub struct UiState {
 struct Pages {
     state: UiState,
     live: Arc<Semaphore>,
-    apps: Arc<Mutex<Option<SharedApps>>>,
+    background: Background,
+    shared: Arc<Mutex<Shared>>,
 }
 
-/// Reports of all applications, and when they were made.
-type SharedApps = (Instant, Arc<Vec<AppReport>>);
+/// What requests share, and when it was made.
+#[derive(Default)]
+struct Shared {
+    apps: Option<(Instant, Arc<Vec<AppReport>>)>,
+    pages: VecDeque<(Instant, Address, Arc<Rendered>)>,
+}
 
-/// Routes of the pages.
-pub fn router(state: UiState) -> Router {
+/// A page, rendered.
+struct Rendered {
+    status: StatusCode,
+    fingerprint: u64,
+    document: String,
+    live: String,
+}
+
+/// Routes of the pages, which are computed in the background.
+pub fn router(state: UiState, background: Background) -> Router {
     let live = Arc::new(Semaphore::new(state.most_live));
     let asset = |kind: &'static str, text: &'static str| get(move || async move { ([(CONTENT_TYPE, kind)], text) });
     Router::new()
@@ -79,11 +96,11 @@ pub fn router(state: UiState) -> Router {
         .route("/style.css", asset("text/css; charset=utf-8", ui::STYLE))
         .route("/live.js", asset("text/javascript; charset=utf-8", ui::SCRIPT))
         .route("/icon.svg", asset("image/svg+xml", ui::ICON))
-        .layer(axum::middleware::map_response(protected))
-        .with_state(Pages { state, live, apps: Arc::default() })
+        .with_state(Pages { state, live, background, shared: Arc::default() })
 }
 
-async fn protected(mut response: Response) -> Response {
+/// Nothing may embed, read, guess or store a response.
+pub async fn protected(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let all: [(HeaderName, &'static str); 7] = [
         (CONTENT_SECURITY_POLICY, POLICY),
@@ -100,15 +117,8 @@ async fn protected(mut response: Response) -> Response {
     response
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct AppQuery {
-    namespace: String,
-    name: String,
-}
-
 /// A page, by its address.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Address {
     Apps(AppsQuery),
     App(AppQuery),
@@ -118,74 +128,105 @@ enum Address {
 }
 
 async fn apps(State(pages): State<Pages>, headers: HeaderMap, Query(query): Query<AppsQuery>) -> Response {
-    pages.answer(Address::Apps(query), &headers)
+    pages.answer(Address::Apps(query), &headers).await
 }
 
 async fn app(State(pages): State<Pages>, headers: HeaderMap, Query(query): Query<AppQuery>) -> Response {
-    pages.answer(Address::App(query), &headers)
+    pages.answer(Address::App(query), &headers).await
 }
 
 async fn nodes(State(pages): State<Pages>, headers: HeaderMap) -> Response {
-    pages.answer(Address::Nodes, &headers)
+    pages.answer(Address::Nodes, &headers).await
 }
 
 async fn cost(State(pages): State<Pages>, headers: HeaderMap) -> Response {
-    pages.answer(Address::Cost, &headers)
+    pages.answer(Address::Cost, &headers).await
 }
 
 async fn replica(State(pages): State<Pages>, headers: HeaderMap) -> Response {
-    pages.answer(Address::Replica, &headers)
+    pages.answer(Address::Replica, &headers).await
 }
 
 impl Pages {
     /// The document; its live part only; or live updates, by the type that the client accepts.
-    fn answer(self, address: Address, headers: &HeaderMap) -> Response {
+    async fn answer(self, address: Address, headers: &HeaderMap) -> Response {
         let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        let html = [(CONTENT_TYPE, "text/html; charset=utf-8")];
-        match accept {
-            "text/event-stream" => match self.live.clone().try_acquire_owned() {
+        if accept == "text/event-stream" {
+            return match self.live.clone().try_acquire_owned() {
                 Ok(permit) => Sse::new(self.updates(address, permit)).into_response(),
                 Err(_) => {
                     (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: reload this one\n").into_response()
                 }
-            },
-            "application/x-live" => self.with_page(&address, |page, replica, now| {
-                (status(page), html, page.live(replica, now)).into_response()
-            }),
-            _ => self.with_page(&address, |page, replica, now| {
-                (status(page), html, page.document(replica, now)).into_response()
-            }),
+            };
         }
+        let Some(page) = self.rendered(&address).await else {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        };
+        let html = if accept == "application/x-live" { page.live.clone() } else { page.document.clone() };
+        (page.status, [(CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
     }
 
-    fn with_page<T>(&self, address: &Address, then: impl FnOnce(&Page<'_>, &ReplicaReport, jiff::Timestamp) -> T) -> T {
-        let replica = (self.state.replica)();
+    /// A page, at most a second old; `None` if rendering it panics.
+    async fn rendered(&self, address: &Address) -> Option<Arc<Rendered>> {
+        if let Some(page) = self.shared_page(address) {
+            return Some(page);
+        }
+        let (pages, address) = (self.clone(), address.clone());
+        // Another request may have rendered it while this one waited.
+        self.background.run(move || pages.shared_page(&address).unwrap_or_else(|| pages.render(address))).await
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shared_page(&self, address: &Address) -> Option<Arc<Rendered>> {
+        let now = clock::instant();
+        let mut shared = self.shared();
+        shared.pages.retain(|(at, ..)| now.saturating_duration_since(*at) < SHARED_FOR);
+        shared.pages.iter().find(|(_, of, _)| of == address).map(|(.., page)| page.clone())
+    }
+
+    fn render(&self, address: Address) -> Arc<Rendered> {
         let now = Now { at: clock::instant(), wall: clock::now() };
+        let rendered = self.with_page(&address, now, |page, replica| Rendered {
+            status: if page.is_found() { StatusCode::OK } else { StatusCode::NOT_FOUND },
+            fingerprint: page.fingerprint(replica),
+            document: page.document(replica, now.wall),
+            live: page.live(replica, now.wall),
+        });
+        let rendered = Arc::new(rendered);
+        let mut shared = self.shared();
+        shared.pages.truncate(SHARED_PAGES - 1);
+        shared.pages.push_front((clock::instant(), address, rendered.clone()));
+        rendered
+    }
+
+    fn with_page<T>(&self, address: &Address, now: Now, then: impl FnOnce(&Page<'_>, &ReplicaReport) -> T) -> T {
+        let replica = (self.state.replica)();
         let (snapshot, history) = (self.state.snapshot.load(), self.state.history.load());
         match address {
-            Address::Apps(query) => then(&Page::Apps(&self.apps(now), query), &replica, now.wall),
-            Address::App(AppQuery { namespace, name }) => {
-                let report = views::application(&snapshot, &history, namespace, name, now.wall);
-                then(&Page::App(&report, namespace, name), &replica, now.wall)
+            Address::Apps(query) => then(&Page::Apps(&self.apps(now), query), &replica),
+            Address::App(query) => {
+                let report = views::application(&snapshot, &history, &query.namespace, &query.name, now.wall);
+                then(&Page::App(&report, query), &replica)
             }
-            Address::Nodes => then(&Page::Nodes(&views::nodes(&snapshot, &history, None, now)), &replica, now.wall),
-            Address::Cost => then(&Page::Cost(&views::costs(&history, None)), &replica, now.wall),
-            Address::Replica => then(&Page::Replica, &replica, now.wall),
+            Address::Nodes => then(&Page::Nodes(&views::nodes(&snapshot, &history, None, now)), &replica),
+            Address::Cost => then(&Page::Cost(&views::costs(&history, None)), &replica),
+            Address::Replica => then(&Page::Replica, &replica),
         }
     }
 
     /// Reports of all applications, at most a second old.
     fn apps(&self, now: Now) -> Arc<Vec<AppReport>> {
-        let mut shared = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*shared {
-            Some((at, apps)) if now.at.saturating_duration_since(*at) < SHARED_FOR => apps.clone(),
-            _ => {
-                let (snapshot, history) = (self.state.snapshot.load(), self.state.history.load());
-                let apps = Arc::new(views::apps(&snapshot, &history, None, now.wall));
-                *shared = Some((now.at, apps.clone()));
-                apps
-            }
+        let shared = self.shared().apps.clone();
+        if let Some((_, apps)) = shared.filter(|(at, _)| now.at.saturating_duration_since(*at) < SHARED_FOR) {
+            return apps;
         }
+        let (snapshot, history) = (self.state.snapshot.load(), self.state.history.load());
+        let apps = Arc::new(views::apps(&snapshot, &history, None, now.wall));
+        self.shared().apps = Some((clock::instant(), apps.clone()));
+        apps
     }
 
     /// The live part of the page, again and again when it has changed.
@@ -205,27 +246,23 @@ impl Pages {
                         () = tokio::time::sleep(INTERVAL) => {}
                     }
                 }
+                let page = tokio::select! {
+                    () = updates.pages.state.stop.cancelled() => return None,
+                    page = updates.pages.rendered(&updates.address) => page?,
+                };
                 let now = clock::instant();
-                let last = updates.last;
-                let (fingerprint, html) = updates.pages.with_page(&updates.address, |page, replica, wall| {
-                    let fingerprint = page.fingerprint(replica);
-                    let is_due = last
-                        .is_none_or(|(sent, at)| sent != fingerprint || now.saturating_duration_since(at) >= REFRESH);
-                    (fingerprint, is_due.then(|| page.live(replica, wall)))
-                });
-                if let Some(html) = html {
-                    updates.last = Some((fingerprint, now));
+                let is_due = updates
+                    .last
+                    .is_none_or(|(sent, at)| sent != page.fingerprint || now.saturating_duration_since(at) >= REFRESH);
+                if is_due {
+                    updates.last = Some((page.fingerprint, now));
                     // A JSON string is one line, as an event needs it.
-                    let data = serde_json::to_string(&html).unwrap_or_default();
+                    let data = serde_json::to_string(&page.live).unwrap_or_default();
                     return Some((Ok(Event::default().event("page").data(data)), updates));
                 }
             }
         })
     }
-}
-
-fn status(page: &Page<'_>) -> StatusCode {
-    if page.is_found() { StatusCode::OK } else { StatusCode::NOT_FOUND }
 }
 
 /// The names in `Host` that are answered: addresses, `localhost`, and these. A site that lets its own name resolve to this
@@ -246,16 +283,37 @@ impl HostNames {
     }
 }
 
-/// Refuses requests to another name.
+/// Refuses requests to another name, and those that a page of another site makes, before anything is computed: it could not read
+/// the response, but it could cause the work. A link on another site works.
 pub async fn refuse_foreign(State(names): State<HostNames>, request: Request, next: Next) -> Response {
-    let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-    let host = header.or_else(|| request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default();
-    if names.accept(host) {
-        return next.run(request).await;
-    }
-    let text = "this name is not answered, because any web site could use it to read this page: \
-                expected an address, localhost, or a name in --debug-hosts (the chart's debugHosts)\n";
+    let (parts, body) = request.into_parts();
+    let text = if !host(&parts).is_some_and(|host| names.accept(host)) {
+        "this name is not answered, because any web site could use it to read this page: \
+         expected an address, localhost, or a name in --debug-hosts (the chart's debugHosts)\n"
+    } else if is_by_foreign_page(&parts.headers) {
+        "requests by pages of other sites are not answered\n"
+    } else {
+        return next.run(Request::from_parts(parts, body)).await;
+    };
     (StatusCode::FORBIDDEN, text).into_response()
+}
+
+/// The one name that a request states.
+fn host(parts: &Parts) -> Option<&str> {
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok(),
+        // HTTP/2 states it in the address.
+        (None, _) => parts.uri.authority().map(|authority| authority.as_str()),
+        (Some(_), Some(_)) => None,
+    }
+}
+
+/// Whether a browser says that a page of another site makes the request (Fetch Metadata, <https://www.w3.org/TR/fetch-metadata/>).
+fn is_by_foreign_page(headers: &HeaderMap) -> bool {
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|header| header == value);
+    let is_foreign = is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site");
+    is_foreign && !(is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document"))
 }
 
 #[cfg(test)]

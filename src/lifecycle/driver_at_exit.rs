@@ -83,6 +83,11 @@ impl DriverAtExit {
         }
     }
 
+    /// Whether it had exited, was deleted, or was being deleted.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, DriverAtExit::Gone(_) | DriverAtExit::Deleting(_) | DriverAtExit::Ended(..))
+    }
+
     /// Whether it is deleted, being deleted or exited, at an unknown time.
     pub(crate) fn is_untimed(&self) -> bool {
         matches!(self, DriverAtExit::Gone(_) | DriverAtExit::Deleting(_) | DriverAtExit::Ended(_, None))

@@ -13,7 +13,6 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use imbl::Vector;
 use jiff::Timestamp;
 
 use super::cause::{Cause, Removal, cause};
@@ -21,6 +20,7 @@ use super::checkpoint::{Checkpoint, FoundCheckpoint};
 use super::driver_at_exit::{DriverAtExit, TOGETHER};
 use super::exit::Exit;
 use super::outages::Outages;
+use super::remembered::{Memory, RememberedExits};
 use super::tracked::{AppExits, BatchInProgress, Leadership, RecentRemoval, TrackedExit, Undecided};
 use crate::fault_injection::{self, Bug};
 use crate::leader::LeaderState;
@@ -54,7 +54,7 @@ pub struct Exits {
     /// How long to wait for a driver's exit that would explain an executor's.
     driver_exit_window: Duration,
     apps: BTreeMap<AppKey, AppExits>,
-    history: Vector<Exit>,
+    history: Memory,
     /// How many exits were recorded in total.
     recorded: u64,
     batch: Option<BatchInProgress>,
@@ -331,11 +331,8 @@ impl Exits {
                 self.over_creator_limit.insert(app.clone());
             }
         }
-        if self.history.len() >= HISTORY {
-            self.history.pop_front();
-        }
-        self.history.push_back(exit.clone());
         let number = self.recorded;
+        self.history.push(number, exit.clone(), HISTORY);
         self.recorded += 1;
         if is_handled {
             return;
@@ -393,11 +390,6 @@ impl Exits {
         self.recorded
     }
 
-    /// The last exits that were recorded, at most this many; the newest first.
-    pub(crate) fn newest(&self, count: u64) -> impl Iterator<Item = &Exit> {
-        self.history.iter().rev().take(usize::try_from(count).unwrap_or(usize::MAX))
-    }
-
     /// Checks the drivers of some undecided exits again.
     pub(crate) fn decide(&mut self, snapshot: &Snapshot, now: Now, most: usize) {
         let some = self.to_decide.min(most);
@@ -427,12 +419,7 @@ impl Exits {
             if let Some(tracked) = app_exits.and_then(|app_exits| app_exits.exits.get_mut(&exit.executor.uid)) {
                 tracked.cause = exit.cause;
             }
-            // The history contains only the last exits.
-            let kept =
-                usize::try_from(self.recorded - number).ok().and_then(|back| self.history.len().checked_sub(back));
-            if let Some(kept) = kept.and_then(|at| self.history.get_mut(at)) {
-                *kept = exit.clone();
-            }
+            self.history.update(number, &exit);
             self.keep(since, exit);
         }
     }
@@ -648,9 +635,9 @@ impl Exits {
         u32::try_from(failures.iter().filter(counts).count()).unwrap_or(u32::MAX)
     }
 
-    /// The last exits, the newest last. Cloning it is cheap.
-    pub fn history(&self) -> &Vector<Exit> {
-        &self.history
+    /// The exits that are remembered.
+    pub fn history(&self) -> &RememberedExits {
+        self.history.exits()
     }
 }
 

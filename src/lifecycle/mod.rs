@@ -7,6 +7,7 @@ pub mod driver_at_exit;
 pub mod exit;
 pub mod exits;
 pub mod outages;
+pub mod remembered;
 mod tracked;
 
 pub use exit::Exit;

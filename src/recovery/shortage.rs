@@ -9,13 +9,15 @@ use crate::gang::GangScheduler;
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
-use crate::snapshot::{DriverPod, Exceeded, Executor, Group, GroupKey, Snapshot, Stage};
+use crate::snapshot::{DriverPhase, DriverPod, Exceeded, Executor, Group, GroupKey, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 
 /// Exits within this time explain executors that do not exist.
 const RECENT: SignedDuration = SignedDuration::from_secs(600);
 /// At least this many exits of an application's own making are a crash loop.
 const CRASH_LOOP: usize = 3;
+/// How long a driver has to request executors after its start, and to end after its executors have exited as expected.
+const SETTLES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// How many executors an application has, wants and lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,11 +28,14 @@ pub struct Shortage {
     pub running: usize,
     /// How many are pending.
     pub pending: usize,
-    /// Since when: when the first pending executor was created, or the first missing one exited. `None` if that is not known, as where
-    /// more are missing than exits are remembered: the driver may never have requested them.
+    /// Since when fewer run than the application wants now; at least since then, if earlier exits are forgotten. `None` if nothing
+    /// tells.
     pub since: Option<Timestamp>,
     /// The causes, the most frequent first.
     pub causes: Vec<CountedCause>,
+    /// How many executors exited abnormally within ten minutes, by cause: `2 error, 1 jvm-oom`. Empty if none did, or if a cause
+    /// above says it.
+    pub exits: String,
 }
 
 /// A cause, and how many executors it concerns.
@@ -80,25 +85,29 @@ causes! {
     ImagePull = "image-pull";
     /// Its node cannot create a container.
     ContainerError = "container-error";
-    /// It is starting on its node.
+    /// It is starting on its node, or its driver is starting.
     Starting = "starting";
+    /// It is being deleted; its driver replaces it when it is gone.
+    Terminating = "terminating";
     /// Executors exit, by the application's own fault, as soon as they are replaced.
     CrashLoop = "crash-loop";
     /// A ResourceQuota of its namespace leaves no room for it; the message names the resource.
     Quota = "quota";
     /// Nodes rejected, evicted or lost executors, or pods of higher priority preempted them.
     NodeFault = "node-fault";
+    /// Executors exited, fewer than make a crash loop, and their driver has not replaced them.
+    Exited = "exited";
     /// Its driver does not request it, or the API server refuses it: a missing permission, a webhook, or a limit of the driver.
     NotRequested = "not-requested";
 }
 
 /// What an application lacks: executors of live sets, of which a driver wants `target`; `None` if it lacks none. `exits` are those
-/// of the application.
+/// of the application that are remembered, and whether others are forgotten.
 pub fn shortage<'v>(
     snapshot: &Snapshot,
     key: &AppKey,
     executors: impl Iterator<Item = &'v Executor>,
-    exits: &[&Exit],
+    (exits, forgotten): (&[&Exit], bool),
     (driver, target): (&DriverPod, Target),
     now: Timestamp,
 ) -> Option<Shortage> {
@@ -107,38 +116,95 @@ pub fn shortage<'v>(
         let entry = causes.entry(kind).or_insert_with(|| (0, message));
         entry.0 += count;
     };
-    let (mut running, mut pending, mut since) = (0, 0, None);
-    for executor in executors.filter(|executor| executor.is_live() && !executor.deleting) {
+    let mut running: Vec<&Executor> = Vec::new();
+    let (mut pending, mut terminating) = (0, Vec::new());
+    for executor in executors.filter(|executor| executor.is_live()) {
         match executor.stage() {
+            _ if executor.deleting => terminating.push(executor),
             Stage::Unscheduled | Stage::Starting => {
                 pending += 1;
-                let created = executor.created.and_then(|created| Timestamp::from_second(created.get()).ok());
-                since = since.into_iter().chain(created).min();
                 let (kind, message) = of_pending(snapshot, key, executor);
                 add(kind, 1, message);
             }
-            _ => running += 1,
+            _ => running.push(executor),
         }
     }
     let wanted = usize::try_from(target.count).unwrap_or(usize::MAX);
-    let missing = wanted.saturating_sub(running + pending);
-    if missing > 0 {
-        let (kind, message) = of_missing(snapshot, key, driver, exits, now);
-        add(kind, missing, message);
-        since = since.into_iter().chain(exited_since(exits, missing)).min();
+    let mut missing = wanted.saturating_sub(running.len() + pending);
+    if let Some(one) = terminating.first().filter(|_| missing > 0) {
+        let count = missing.min(terminating.len());
+        missing -= count;
+        add(ShortageCause::Terminating, count, format!("{} is being deleted", one.name));
     }
+    if missing > 0 {
+        let is_expected =
+            |exit: &&&Exit| exit.cause.group() == CauseGroup::Expected && now.duration_since(exit.at) <= SETTLES_WITHIN;
+        // The application ends, or has just ended.
+        if causes.is_empty() && exits.iter().filter(is_expected).count() >= missing {
+            return None;
+        }
+        let (kind, message) = of_missing(snapshot, key, driver, exits, now);
+        let entry = causes.entry(kind).or_insert_with(|| (0, message));
+        entry.0 += missing;
+    }
+    if running.len() >= wanted {
+        return None;
+    }
+    let says_exits = |kind| matches!(kind, ShortageCause::CrashLoop | ShortageCause::NodeFault | ShortageCause::Exited);
+    let recent = if causes.keys().copied().any(says_exits) { String::new() } else { recent(exits, now, |_| true).1 };
     let mut causes: Vec<CountedCause> =
         causes.into_iter().map(|(kind, (count, message))| CountedCause { kind, count, message }).collect();
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.count));
-    (running < wanted).then_some(Shortage { target, running, pending, since, causes })
+    let since = lacks_since(&running, (exits, forgotten), wanted, driver);
+    Some(Shortage { target, running: running.len(), pending, since, causes, exits: recent })
 }
 
-/// When the first of the last executors exited, so many that they explain those that are missing.
-fn exited_since(exits: &[&Exit], missing: usize) -> Option<Timestamp> {
-    let mut ended: Vec<Timestamp> =
-        exits.iter().filter(|exit| exit.cause.is_abnormal()).map(|exit| exit.ended_at()).collect();
-    let at = ended.len().checked_sub(missing)?;
-    Some(*ended.select_nth_unstable(at).1)
+/// Since when fewer than `wanted` executors have run: goes back through the times at which those that run, and those that exited,
+/// started and exited. If as many never ran, since the driver's start; but if exits are forgotten, since the first that is known.
+fn lacks_since(
+    running: &[&Executor],
+    (exits, forgotten): (&[&Exit], bool),
+    wanted: usize,
+    driver: &DriverPod,
+) -> Option<Timestamp> {
+    let started = |executor: &Executor| executor.started.or(executor.created).map(std::num::NonZeroI64::get);
+    let starts = running.iter().filter_map(|executor| Some((started(executor)?, true)));
+    // One that was rejected or never started has not run.
+    let ran = exits.iter().filter(|exit| exit.executor.started.is_some() || exit.exit_code().is_some());
+    let lives = ran.filter_map(|exit| {
+        let started = started(&exit.executor)?;
+        Some([(started, true), (exit.ended_at().as_second().max(started), false)])
+    });
+    let mut events: Vec<(i64, bool)> = starts.chain(lives.flatten()).collect();
+    // The latest first. Within a second, an exit precedes the start of its replacement.
+    events.sort_unstable_by_key(|event| std::cmp::Reverse(*event));
+    let mut count = running.len();
+    let first = events.last().and_then(|(at, _)| Timestamp::from_second(*at).ok());
+    for (at, is_start) in events {
+        if is_start {
+            count = count.saturating_sub(1);
+        } else {
+            count += 1;
+            if count >= wanted {
+                return Timestamp::from_second(at).ok();
+            }
+        }
+    }
+    let began = driver.began.and_then(|began| Timestamp::from_second(began.get()).ok());
+    began.filter(|_| !forgotten).or(first)
+}
+
+/// How many of an application's executors exited abnormally within ten minutes, of those with a cause that is `wanted`; and in
+/// words, by cause.
+fn recent(exits: &[&Exit], now: Timestamp, wanted: impl Fn(Cause) -> bool) -> (usize, String) {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for exit in exits.iter().filter(|exit| exit.cause.is_abnormal() && wanted(exit.cause)) {
+        if now.duration_since(exit.ended_at()) <= RECENT {
+            *counts.entry(exit.cause.as_str()).or_default() += 1;
+        }
+    }
+    let words: Vec<String> = counts.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
+    (counts.values().sum(), words.join(", "))
 }
 
 /// Why a pending executor does not run.
@@ -220,28 +286,28 @@ fn of_missing(
     exits: &[&Exit],
     now: Timestamp,
 ) -> (ShortageCause, String) {
-    let recent = || exits.iter().filter(|exit| now.duration_since(exit.at) <= RECENT && exit.cause.is_abnormal());
-    let counts = |wanted: &dyn Fn(Cause) -> bool| {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for exit in recent().filter(|exit| wanted(exit.cause)) {
-            *counts.entry(exit.cause.as_str()).or_default() += 1;
-        }
-        counts
-    };
-    let words = |counts: &BTreeMap<&str, usize>| {
-        counts.iter().map(|(cause, count)| format!("{count} {cause}")).collect::<Vec<_>>().join(", ")
-    };
-    let own = counts(&Cause::by_app);
-    let by_node = counts(&|cause| cause.group() == CauseGroup::Cluster);
-    let minutes = RECENT.as_secs() / 60;
-    if own.values().sum::<usize>() >= CRASH_LOOP {
-        return (ShortageCause::CrashLoop, format!("exits within {minutes} minutes: {}", words(&own)));
+    let within = |words: String| format!("exits within {} minutes: {words}", RECENT.as_secs() / 60);
+    if driver.phase == DriverPhase::Pending {
+        return (ShortageCause::Starting, format!("its driver {} has not started", driver.name));
+    }
+    let (own, words) = recent(exits, now, Cause::by_app);
+    if own >= CRASH_LOOP {
+        return (ShortageCause::CrashLoop, within(words));
     }
     if let Some(message) = exceeded_quota(snapshot, key, driver) {
         return (ShortageCause::Quota, message);
     }
-    if !by_node.is_empty() {
-        return (ShortageCause::NodeFault, format!("exits within {minutes} minutes: {}", words(&by_node)));
+    let (by_node, words) = recent(exits, now, |cause| cause.group() == CauseGroup::Cluster);
+    if by_node > 0 {
+        return (ShortageCause::NodeFault, within(words));
+    }
+    let (all, words) = recent(exits, now, |_| true);
+    if all > 0 {
+        return (ShortageCause::Exited, within(words));
+    }
+    let began = driver.began.and_then(|began| Timestamp::from_second(began.get()).ok());
+    if began.is_some_and(|began| now.duration_since(began) <= SETTLES_WITHIN) {
+        return (ShortageCause::Starting, format!("its driver {} has just started", driver.name));
     }
     let message = "its driver has not requested it, or the API server refused it (a permission, or a webhook): see the driver's log";
     (ShortageCause::NotRequested, message.to_owned())

@@ -1,5 +1,6 @@
 //! Process infrastructure: clocks, randomness, readiness, shutdown, supervised tasks, files that change, limits.
 
+pub mod background;
 pub mod clock;
 pub mod descriptors;
 pub mod files;

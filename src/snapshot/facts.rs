@@ -213,6 +213,8 @@ pub struct DriverPod {
     pub is_executor: bool,
     /// Its phase.
     pub phase: DriverPhase,
+    /// When its container started, else when the pod was created, in seconds since 1970.
+    pub began: Option<NonZeroI64>,
     /// Whether its phase is Failed, or its own container exited with a code other than 0.
     pub has_failed: bool,
     /// The node to which it is bound.
@@ -411,7 +413,15 @@ fn is_over(pod: &Pod<'_>) -> bool {
 
 /// When the executor's container started.
 fn started<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
-    let name = pod.executor_container();
+    started_container(pod, pod.executor_container())
+}
+
+/// When a driver's container started, else when its pod was created: a notebook's pod has no container of Spark's name.
+fn began<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
+    started_container(pod, labels::DRIVER_CONTAINER).or(pod.metadata.creation_timestamp.as_deref())
+}
+
+fn started_container<'p>(pod: &'p Pod<'_>, name: &str) -> Option<&'p str> {
     let own = pod.status.container_statuses.iter().find(|status| status.name == name)?.state.as_ref()?;
     let running = own.running.as_ref().and_then(|running| running.started_at.as_deref());
     running.or_else(|| own.terminated.as_ref()?.started_at.as_deref())
@@ -479,6 +489,7 @@ impl DriverPod {
             selector: pod.app_selector().map(Arc::from),
             is_executor: pod.role() == Role::Executor,
             phase: life(pod),
+            began: began(pod).and_then(seconds).and_then(NonZeroI64::new),
             has_failed: has_failed(pod),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             diagnostics: PodDiagnostics::of(pod, life(pod) == DriverPhase::Ended),

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::pod::Pod;
 use super::role::Role;
-use super::status::{ContainerStatus, Waiting};
+use super::status::{ContainerStatus, Status, Waiting};
 use super::text::Text;
 use super::version::SparkVersion;
 use super::{exit_code, labels};
@@ -41,6 +41,9 @@ pub struct PodDiagnostics {
     pub exit_code: Option<i32>,
     /// The requested deletion.
     pub deletion: Option<Deletion>,
+    /// Of a pod that is over: the newest time that its status states apart from its containers'. A kubelet that rejects a pod reports
+    /// no container.
+    pub changed: Option<Timestamp>,
 }
 
 /// A reason and a message.
@@ -108,6 +111,13 @@ pub struct Ended {
     pub finished: Option<Box<str>>,
 }
 
+/// The newest time that a status states apart from its containers'.
+fn changed(status: &Status<'_>) -> Option<Timestamp> {
+    let conditions = status.conditions.iter().map(|condition| condition.last_transition_time.as_deref());
+    let times = conditions.chain([status.start_time.as_deref()]).flatten();
+    times.filter_map(|time| time.parse().ok()).max()
+}
+
 impl PodDiagnostics {
     /// The diagnostics of a pod, if they are worth keeping.
     pub fn of(pod: &Pod<'_>, is_final: bool) -> Option<Arc<PodDiagnostics>> {
@@ -137,6 +147,7 @@ impl PodDiagnostics {
             spark_container: cut(spark_container(pod), MAX_WORD),
             exit_code: exit_code(pod),
             deletion: deleting.then(|| deletion(pod)),
+            changed: if is_final { changed(status) } else { None },
         }))
     }
 
@@ -165,7 +176,7 @@ impl PodDiagnostics {
     }
 
     /// When the pod exited, as far as it reports: when the executor's container did, else the last that did, else when its
-    /// deletion was requested.
+    /// deletion was requested, else when its status changed last.
     pub fn ended_at(&self) -> Option<Timestamp> {
         let finished = |ended: &Ended| ended.finished.as_deref()?.parse::<Timestamp>().ok();
         let own = self.spark().and_then(|container| match &container.state {
@@ -173,7 +184,7 @@ impl PodDiagnostics {
             _ => None,
         });
         let last = || self.ended().filter_map(|(_, ended)| finished(ended)).max();
-        own.or_else(last).or_else(|| self.deletion.as_ref()?.asked)
+        own.or_else(last).or_else(|| self.deletion.as_ref()?.asked).or(self.changed)
     }
 
     /// What the containers and the node report of an exit, one part each.

@@ -18,6 +18,9 @@ pub struct Status<'a> {
     /// The same for people.
     #[serde(default)]
     pub message: Option<Text<'a>>,
+    /// When the kubelet accepted or rejected the pod.
+    #[serde(default)]
+    pub start_time: Option<Text<'a>>,
     /// The pod's address.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<Text<'a>>,
@@ -34,6 +37,7 @@ pub struct Status<'a> {
 
 /// One entry of `status.conditions`.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Condition<'a> {
     /// Its type.
     #[serde(borrow, default, rename = "type")]
@@ -47,6 +51,9 @@ pub struct Condition<'a> {
     /// For people.
     #[serde(default)]
     pub message: Option<Text<'a>>,
+    /// Since when it has this status.
+    #[serde(default)]
+    pub last_transition_time: Option<Text<'a>>,
 }
 
 /// One entry of `status.containerStatuses`.

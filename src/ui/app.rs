@@ -2,14 +2,29 @@
 
 use jiff::Timestamp;
 use maud::{Markup, html};
+use serde::Deserialize;
 
-use super::apps::{driver_badge, lacks};
-use super::layout::{Kind, badge, columns, since, text};
+use super::apps::driver_badge;
+use super::layout::{Kind, address, badge, columns, since, text};
 use super::timeline;
-use crate::views::{AppReport, ExitReport, GroupReport, WhyReport};
+use crate::views::{AppReport, ExitReport, GroupReport, Lacking, WhyReport};
 
-pub(super) fn page(report: &WhyReport, namespace: &str, name: &str, now: Timestamp) -> Markup {
-    let apps = report.apps.iter().filter(|app| app.namespace == namespace);
+/// The application that a page shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AppQuery {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its app selector.
+    pub name: String,
+    /// The range of time of its executors' lives: `10m`, `1h`, `6h` or `24h`; everything for any other word.
+    pub range: String,
+}
+
+pub(super) fn page(report: &WhyReport, query: &AppQuery, now: Timestamp) -> Markup {
+    let (namespace, name) = (&query.namespace, &query.name);
+    let within = timeline::range(&query.range);
+    let apps = report.apps.iter().filter(|app| &app.namespace == namespace);
     html! {
         @if report.apps.is_empty() {
             p.empty {
@@ -20,10 +35,24 @@ pub(super) fn page(report: &WhyReport, namespace: &str, name: &str, now: Timesta
         @for all in &report.timelines {
             section aria-labelledby="lives" {
                 h2 #lives { "Executors" }
-                (timeline::timeline(all, now))
+                (ranges(query, within))
+                (timeline::timeline(all, within, now))
             }
         }
         @for app in &report.apps { (exits(app, now)) }
+    }
+}
+
+/// Links to the ranges of time.
+fn ranges(query: &AppQuery, within: Option<i64>) -> Markup {
+    let base = address(&query.namespace, &query.name);
+    html! {
+        nav.ranges aria-label="Range of time" {
+            a href=(base) aria-current=[within.is_none().then_some("true")] { "all" }
+            @for (word, seconds) in timeline::RANGES {
+                a href={ (base) "&range=" (word) } aria-current=[(within == Some(seconds)).then_some("true")] { "last " (word) }
+            }
+        }
     }
 }
 
@@ -41,6 +70,16 @@ fn application(app: &AppReport, now: Timestamp) -> Markup {
                 }
             }
         }
+        @if app.unowned > 0 {
+            p.caution role="note" {
+                (app.unowned) " executors have no ownerReference, and their driver is not known: nothing deletes them when it ends. "
+                "It may run outside the cluster; otherwise, " code { "spark.kubernetes.driver.pod.name" } " names it."
+            }
+        }
+        @if app.shortage.is_none() && app.lacking() == Lacking::Unknown {
+            p.note { "How many executors it wants is not known"
+                @if let Some(target) = &app.target { ", but at least " (target.count) " (" (target.source) ")" } "." }
+        }
         @if let Some(why) = &app.driver.why { p.note { "Driver: " (text(why)) } }
         @if let Some(view) = app.driver_view.as_ref().filter(|view| !view.vanished.is_empty()) {
             p.note { "The driver counts on executors that have no live pod: "
@@ -48,13 +87,14 @@ fn application(app: &AppReport, now: Timestamp) -> Markup {
         }
         @if let Some(shortage) = &app.shortage {
             section aria-labelledby="lacks" {
-                h2 #lacks { "Lacks " (lacks(app)) " of " (shortage.target) " executors" }
+                h2 #lacks { "Lacks " (app.lacking().text()) " of " (shortage.target) " executors" }
                 p { (shortage.running) " run, " (shortage.pending) " are pending; the number that it wants is known from " (shortage.source)
                     @if let Some(time) = &shortage.since { ". It has lacked executors since " (since(time, now)) } "." }
                 ul {
                     @for cause in &shortage.causes {
                         li { strong { (cause.count) " " (text(&cause.cause)) } @if !cause.message.is_empty() { ": " (text(&cause.message)) } }
                     }
+                    @if !shortage.exits.is_empty() { li { "Exits within 10 minutes: " (text(&shortage.exits)) } }
                 }
             }
         }
@@ -135,7 +175,7 @@ fn exits(app: &AppReport, now: Timestamp) -> Markup {
         @if !app.ended.is_empty() {
             section aria-labelledby="exits" {
                 h2 #exits { "Exits" }
-                p { @for (at, (cause, count)) in app.ended.iter().enumerate() { @if at > 0 { ", " } (count) " " (text(cause)) } "." }
+                p { @for (at, (cause, count)) in app.ended.iter().enumerate() { @if at > 0 { ", " } (count) " " (text(cause)) } "." @if app.forgotten > 0 { " " (app.forgotten) " earlier ones are forgotten." } }
                 table.cards {
                     (columns(&["Executor", "When", "Cause", "Detail", "Node"], &[]))
                     tbody { @for exit in &app.exits { (exited(exit, now)) } }

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 
-use super::layout::{Kind, address, badge, columns, encoded, since, text};
+use super::layout::{Kind, address, badge, columns, cut, encoded, since, text};
 use crate::text::harmless;
-use crate::views::{AppReport, ShortageReport};
+use crate::views::{AppReport, Lacking};
 
 /// How many applications one page has.
 const ROWS: usize = 100;
@@ -87,6 +87,8 @@ words! {
         Driver = "driver" "whose driver failed or is gone";
         /// Those with abnormal exits.
         Exits = "exits" "with abnormal exits";
+        /// Those of which it is not known how many executors they want, or who their driver is.
+        Unknown = "unknown" "with an unknown target or driver";
     }
 }
 
@@ -115,16 +117,6 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error>
     Ok(String::deserialize(deserializer)?.parse().unwrap_or_default())
 }
 
-/// How many executors an application lacks.
-pub(super) fn lacks(app: &AppReport) -> usize {
-    app.shortage.as_ref().map_or(0, ShortageReport::lacking)
-}
-
-fn is_driver_in_trouble(app: &AppReport) -> bool {
-    let has_executors = app.executors.iter().any(|(state, count)| *count > 0 && state != "succeeded");
-    app.driver.state.as_deref() == Some("failed") || app.driver.liveness == "gone" && has_executors
-}
-
 fn has(app: &AppReport, trouble: Trouble) -> bool {
     match trouble {
         Trouble::All => true,
@@ -134,8 +126,9 @@ fn has(app: &AppReport, trouble: Trouble) -> bool {
         Trouble::Lacks => app.shortage.is_some(),
         Trouble::Findings => !app.findings.is_empty(),
         Trouble::Executors => !app.troubled.is_empty(),
-        Trouble::Driver => is_driver_in_trouble(app),
+        Trouble::Driver => app.is_driver_in_trouble(),
         Trouble::Exits => app.exits.iter().any(|exit| exit.is_abnormal),
+        Trouble::Unknown => app.lacking() == Lacking::Unknown || app.unowned > 0,
     }
 }
 
@@ -148,7 +141,7 @@ fn matches(app: &AppReport, query: &AppsQuery, part: &str) -> bool {
         || app.driver.pod.as_deref().is_some_and(in_it)
         || app.troubled.iter().any(|executor| in_it(&executor.pod)))
         && (query.namespace.is_empty() || app.namespace == query.namespace)
-        && (query.state.is_empty() || app.driver.shown_state() == query.state)
+        && (query.state.is_empty() || app.driver_state() == query.state)
         && has(app, query.trouble)
 }
 
@@ -161,10 +154,11 @@ fn selected<'a>(apps: &'a [AppReport], query: &AppsQuery) -> Vec<&'a AppReport> 
     match query.sort {
         Sort::Trouble => all.sort_by_key(|app| {
             let finding = has(app, Trouble::Findings) || has(app, Trouble::Driver);
-            Reverse((lacks(app) > 0, finding, has(app, Trouble::Executors), lacks(app)))
+            let lacking = app.lacking().count();
+            Reverse((lacking > 0, finding, has(app, Trouble::Executors), lacking, app.unowned > 0))
         }),
         Sort::Name => {}
-        Sort::Lacks => all.sort_by_key(|app| Reverse(lacks(app))),
+        Sort::Lacks => all.sort_by_key(|app| Reverse(app.lacking().count())),
         Sort::Executors => all.sort_by_key(|app| Reverse(executors(app))),
         Sort::Exits => all.sort_by(|one, other| {
             let last = |app: &AppReport| app.exits.first().map(|exit| exit.at.clone());
@@ -196,7 +190,7 @@ impl<'a> Selection<'a> {
 pub(super) fn form(apps: &[AppReport], query: &AppsQuery) -> Markup {
     let chosen = Some(query.namespace.as_str()).filter(|name| !name.is_empty());
     let namespaces: BTreeSet<&str> = apps.iter().map(|app| app.namespace.as_str()).chain(chosen).collect();
-    let states = ["failed", "gone", "pending", "running", "succeeded", "terminating", "unknown"];
+    let states = ["failed", "gone", "no pods", "pending", "running", "succeeded", "terminating", "unknown"];
     html! {
         form #search method="get" action="./" role="search" {
             label { "Search " input type="search" name="q" value=(harmless(&query.q)) maxlength="253" autocomplete="off" spellcheck="false"; }
@@ -234,6 +228,7 @@ pub(super) struct Summary {
     running: usize,
     short: usize,
     lacking: usize,
+    unknown: usize,
     findings: usize,
 }
 
@@ -243,14 +238,16 @@ impl Summary {
             apps: apps.len(),
             running: apps.iter().filter_map(|app| app.executors.get("running")).sum(),
             short: apps.iter().filter(|app| app.shortage.is_some()).count(),
-            lacking: apps.iter().map(lacks).sum(),
+            lacking: apps.iter().map(|app| app.lacking().count()).sum(),
+            unknown: apps.iter().filter(|app| has(app, Trouble::Unknown)).count(),
             findings: apps.iter().map(|app| app.findings.len()).sum(),
         }
     }
 }
 
 /// The table.
-pub(super) fn page(apps: &[AppReport], query: &AppsQuery, now: Timestamp) -> Markup {
+/// `leads`: whether this replica knows what recovery found.
+pub(super) fn page(apps: &[AppReport], query: &AppsQuery, leads: bool, now: Timestamp) -> Markup {
     let Selection { shown, count, pages, at } = Selection::of(apps, query);
     let all = Summary::of(apps);
     html! {
@@ -259,7 +256,8 @@ pub(super) fn page(apps: &[AppReport], query: &AppsQuery, now: Timestamp) -> Mar
             div { dt { "Executors running" } dd { (all.running) } }
             div class=[(all.short > 0).then_some("bad")] { dt { "Lack executors" } dd { (all.short) } }
             div { dt { "Executors lacking" } dd { (all.lacking) } }
-            div { dt { "Findings of recovery" } dd { (all.findings) } }
+            @if all.unknown > 0 { div { dt { "Target or driver unknown" } dd { (all.unknown) } } }
+            div { dt { "Findings of recovery" } dd { @if leads { (all.findings) } @else { "–" } } }
         }
         @if count == 0 {
             p.empty {
@@ -288,46 +286,29 @@ fn row(app: &AppReport, now: Timestamp) -> Markup {
                 span.quiet { (text(&app.namespace)) }
             }
             td data-name="Driver" { (driver_badge(app)) }
-            td.number data-name="Running" { (count("running")) @if let Some(shortage) = &app.shortage { " of " (shortage.target) } }
+            td.number data-name="Running" { (count("running")) @if let Some(target) = &app.target { " of " @if target.at_least { "≥" } (target.count) } }
             td.number data-name="Pending" { (count("pending")) }
-            td.number data-name="Lacks" { @let lacking = lacks(app); @if lacking > 0 { strong.bad { (lacking) } } @else { span.quiet { "0" } } }
-            td.why data-name="Why" { (why(app)) }
+            td.number data-name="Lacks" {
+                @match app.lacking() {
+                    Lacking::None => span.quiet { "0" },
+                    Lacking::Unknown => span.quiet title="How many executors it wants is not known" { "?" },
+                    lacking => strong.bad { (lacking.text()) },
+                }
+            }
+            td.why data-name="Why" { (text(&cut(&app.trouble()))) }
             td data-name="Since" { @if let Some(time) = started.or(first) { (since(time, now)) } }
             td data-name="Last exit" { @if let Some(exit) = app.exits.first() { (text(&exit.cause)) " " span.quiet { (since(&exit.at, now)) } } }
         }
     }
 }
 
-/// Why an application is in trouble, in one line.
-fn why(app: &AppReport) -> Markup {
-    let cause = app.shortage.as_ref().and_then(|shortage| shortage.causes.first());
-    html! {
-        @if let Some(cause) = cause {
-            (text(&format!("{} {}", cause.count, cause.cause))) @if !cause.message.is_empty() { ": " (text(&cut(&cause.message))) }
-        } @else if let Some(finding) = app.findings.first() {
-            (text(&cut(&format!("{}: {}", finding.rule, finding.message))))
-        } @else if let Some(why) = app.driver.why.as_ref().filter(|_| is_driver_in_trouble(app)) {
-            "driver: " (text(&cut(why)))
-        } @else if is_driver_in_trouble(app) {
-            "the driver is gone, and executors are left"
-        } @else if let Some(executor) = app.troubled.first() {
-            (text(&cut(&format!("{}: {}", executor.pod, executor.why.as_deref().unwrap_or(&executor.state)))))
-        }
-    }
-}
-
-/// The beginning of a text, for a row of a table.
-fn cut(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= 160 { line.to_owned() } else { line.chars().take(159).chain(['…']).collect() }
-}
-
 /// The state of an application's driver.
 pub(super) fn driver_badge(app: &AppReport) -> Markup {
-    let state = app.driver.shown_state();
+    let state = app.driver_state();
     let kind = match state {
         "running" | "alive" => Kind::Good,
-        "succeeded" => Kind::Over,
+        "succeeded" | "no pods" => Kind::Over,
+        "gone" if !app.is_driver_in_trouble() => Kind::Over,
         "failed" | "gone" => Kind::Bad,
         _ => Kind::Waiting,
     };

@@ -1,6 +1,7 @@
 //! What every page has: the head, the navigation, and how texts and times are shown.
 
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use maud::{DOCTYPE, Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
@@ -38,7 +39,10 @@ pub(super) fn document(title: String, place: &str, form: Option<Markup>, content
                         }
                     }
                     p #connection { "Reload for newer data" }
+                    button #pause type="button" hidden { "Pause" }
                 }
+                p #stale role="status" {}
+                p #found.hidden role="status" {}
                 main #content tabindex="-1" {
                     h1 { (text(&title)) }
                     @if let Some(form) = form { (form) }
@@ -49,15 +53,27 @@ pub(super) fn document(title: String, place: &str, form: Option<Markup>, content
     }
 }
 
-/// A text that a tenant may have written.
+/// A text that a tenant may have written. An empty one is nothing, so that its cell is empty.
 pub(super) fn text(text: &str) -> Markup {
-    html! { bdi { (harmless(text)) } }
+    html! { @if !text.is_empty() { bdi { (harmless(text)) } } }
 }
 
-/// How long ago a time of a report is.
+/// How long ago a time of a report is, and the time.
 pub(super) fn since(time: &str, now: Timestamp) -> Markup {
+    html! { (ago_only(time, now)) @if let Ok(at) = time.parse::<Timestamp>() { " " span.at { (clock(at, now)) } } }
+}
+
+/// How long ago a time of a report is; the script keeps it up to date.
+pub(super) fn ago_only(time: &str, now: Timestamp) -> Markup {
+    let age = time.parse::<Timestamp>().ok().map(|at| now.duration_since(at).as_secs().max(0));
     let time = harmless(time);
-    html! { time datetime=(time) title=(time) { (ago(&time, now)) } }
+    html! { time datetime=(time) title=(time) data-age=[age] { (ago(&time, now)) } }
+}
+
+/// A time of day in UTC, with the date unless that is today's.
+fn clock(at: Timestamp, now: Timestamp) -> String {
+    let (at, now) = (at.to_zoned(TimeZone::UTC), now.to_zoned(TimeZone::UTC));
+    at.strftime(if at.date() == now.date() { "%H:%M:%SZ" } else { "%Y-%m-%d %H:%M:%SZ" }).to_string()
 }
 
 /// The head of a table. Those columns that are `numbers` too end at the same place.
@@ -77,6 +93,12 @@ pub(super) fn encoded(text: &str) -> PercentEncode<'_> {
     /// All but the unreserved characters (RFC 3986, section 2.3).
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, RESERVED)
+}
+
+/// The beginning of a text, for a row of a table.
+pub(super) fn cut(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= 240 { line.to_owned() } else { line.chars().take(239).chain(['…']).collect() }
 }
 
 /// A word after a mark. Each kind has a mark of its own, so that no meaning depends on the color alone.

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::views::{AppReport, CostReport, NodesReport, WhyReport};
+pub use app::AppQuery;
 pub use apps::{AppsQuery, Sort, Trouble};
 pub use replica::ReplicaReport;
 
@@ -33,8 +34,8 @@ pub const ICON: &str = include_str!("assets/icon.svg");
 pub enum Page<'a> {
     /// All applications, or those that match.
     Apps(&'a [AppReport], &'a AppsQuery),
-    /// One application, by namespace and name.
-    App(&'a WhyReport, &'a str, &'a str),
+    /// One application.
+    App(&'a WhyReport, &'a AppQuery),
     /// The nodes on which executors failed.
     Nodes(&'a NodesReport),
     /// What executors cost that did no work.
@@ -81,8 +82,8 @@ impl Page<'_> {
 
     fn content(&self, replica: &ReplicaReport, now: Timestamp) -> maud::Markup {
         let page = match self {
-            Page::Apps(apps, query) => apps::page(apps, query, now),
-            Page::App(report, namespace, name) => app::page(report, namespace, name, now),
+            Page::Apps(apps, query) => apps::page(apps, query, replica.state == "leader", now),
+            Page::App(report, query) => app::page(report, query, now),
             Page::Nodes(report) => nodes::page(report, now),
             Page::Cost(report) => cost::page(report, now),
             Page::Replica => replica::page(replica, now),
@@ -103,7 +104,7 @@ impl Page<'_> {
     fn title(&self) -> String {
         match self {
             Page::Apps(..) => "Applications".to_owned(),
-            Page::App(_, _, name) => crate::text::shown(name),
+            Page::App(_, query) => crate::text::shown(&query.name),
             Page::Nodes(_) => "Nodes".to_owned(),
             Page::Cost(_) => "Cost".to_owned(),
             Page::Replica => "Replica".to_owned(),

@@ -37,12 +37,13 @@ fn one(node: &NodeReport, now: Timestamp) -> Markup {
             dl.facts {
                 @if let Some(kubelet) = &node.kubelet { div { dt { "Kubelet" } dd { (text(kubelet)) } } }
                 div { dt { "Spark pods" } dd { (node.pods) } }
+                @if node.schedulers.len() > 1 { div.bad { dt { "Schedulers" } dd { "more than one places pods here" } } }
                 @for (scheduler, count) in &node.schedulers { div { dt { "Placed by " (text(scheduler)) } dd { (count) } } }
                 @if node.excluded > 0 { div { dt { "Excluded by their drivers" } dd { (node.excluded) } } }
             }
             @if !node.recent.is_empty() {
                 table.cards {
-                    caption { "Last faults of " (node.faults.values().sum::<usize>()) }
+                    caption { "The last " (node.recent.len()) " of " (node.faults.values().sum::<usize>()) " faults" }
                     (columns(&["When", "Fault", "Application", "Message"], &[]))
                     tbody {
                         @for fault in &node.recent {

@@ -48,7 +48,7 @@ pub(super) fn caution(replica: &ReplicaReport) -> Markup {
         @if replica.state == "follower" {
             p.caution role="note" {
                 "This replica follows. Only the leader polls drivers, applies recovery rules and measures costs: "
-                "views of drivers, findings, deletions and costs are missing here. "
+                "views of drivers, findings, deletions and costs are missing here, and so are shortages under dynamic allocation. "
                 @if let Some(command) = replica.to_leader() { "The leader's page: " code { (text(&command)) } ", and reload." }
             }
         }

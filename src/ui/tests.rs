@@ -33,7 +33,7 @@ fn replica() -> ReplicaReport {
 fn application(namespace: &str, app: &str, text: &str) -> AppReport {
     let value = json!({"namespace": namespace, "app": app,
         "driver": {"liveness": "alive", "pod": text, "state": "running", "node": text, "why": text},
-        "executors": {"running": 3, "pending": 2},
+        "executors": {"running": 3, "pending": 2}, "target": {"count": 9, "atLeast": false, "source": "spark.executor.instances"},
         "shortage": {"target": 9, "source": "spark.executor.instances", "running": 3, "pending": 2, "since": "2026-11-24T09:58:00Z",
             "causes": [{"cause": "unschedulable", "count": 6, "message": text}]},
         "groups": [{"name": text, "scheduler": "volcano", "size": 9, "started": false, "phase": text, "since": text, "bound": 3}],
@@ -72,6 +72,10 @@ fn query(text: &str) -> AppsQuery {
     let pairs: serde_json::Map<String, Value> =
         pairs.map(|(name, value)| (name.to_owned(), value.replace("%20", " ").into())).collect();
     serde_json::from_value(pairs.into()).unwrap()
+}
+
+fn of(namespace: &str, name: &str, range: &str) -> AppQuery {
+    AppQuery { namespace: namespace.to_owned(), name: name.to_owned(), range: range.to_owned() }
 }
 
 fn names(apps: &[AppReport], text: &str) -> Vec<String> {
@@ -142,18 +146,24 @@ fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors(
         timelines: serde_json::from_value(timeline).unwrap(),
         ..WhyReport::default()
     };
-    let page = Page::App(&report, "a", "spark-1");
+    let all = of("a", "spark-1", "");
+    let page = Page::App(&report, &all);
     let html = page.document(&replica(), now());
     for text in [
         "Lacks 6 of 9 executors",
         "3 of 9 on a node",
         "waits",
-        "aria-label=\"pending 900 s, ran 900 s\"",
-        "aria-label=\"pending 1800 s, ran 1800 s\"",
-        "aria-label=\"pending 1800 s\"",
-        "<rect class=\"memory\" x=\"250\" y=\"0\" width=\"250\" height=\"10\"></rect><rect class=\"pattern memory\" x=\"250\" y=\"0\" width=\"250\"",
-        "<rect class=\"pending\" x=\"500\" y=\"3\" width=\"500\"",
-        "7 earlier ones are not shown",
+        "aria-label=\"created 2026-11-24T09:00:00Z, started 2026-11-24T09:15:00Z, ended 2026-11-24T09:30:00Z\"",
+        "aria-label=\"created 2026-11-24T09:30:00Z\"",
+        "<rect class=\"memory\" x=\"25.00%\" y=\"1\" width=\"25.00%\"",
+        "<rect class=\"pattern memory\" x=\"25.00%\" y=\"1\" width=\"25.00%\"",
+        // Its color and its pattern are seen however short it ran.
+        "<rect class=\"pattern memory\" x=\"25.00%\" y=\"1\" width=\"8\"",
+        "<rect class=\"pending\" x=\"50.00%\" y=\"4\" width=\"50.00%\"",
+        "<span>60m ago</span><span>30m ago</span><span>0s ago</span>",
+        "<time datetime=\"2026-11-24T09:57:00Z\" title=\"2026-11-24T09:57:00Z\" data-age=\"180\">3m ago</time> <span class=\"at\">09:57:00Z</span>",
+        "app?namespace=a&amp;name=spark-1&amp;range=1h",
+        "7 others are not shown",
         "Findings of recovery",
         "Deleted by recovery",
     ] {
@@ -161,7 +171,15 @@ fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors(
     }
     assert!(page.is_found());
     let nothing = WhyReport::default();
-    let missing = Page::App(&nothing, "a", "spark-9");
+    // Only those that existed in the last ten minutes, from then on.
+    let recent = of("a", "spark-1", "10m");
+    let html = Page::App(&report, &recent).live(&replica(), now());
+    assert!(
+        !html.contains("exec-1") && html.contains("<rect class=\"running\" x=\"0.00%\" y=\"1\" width=\"100.00%\""),
+        "{html}"
+    );
+    let other = of("a", "spark-9", "");
+    let missing = Page::App(&nothing, &other);
     assert!(!missing.is_found() && missing.document(&replica(), now()).contains("No application"));
 }
 
@@ -178,6 +196,54 @@ fn follower_says_what_it_does_not_know_and_where_the_leader_is() {
     assert!(page.contains("No replica leads") && page.contains("has not read the whole cluster"));
     assert!(!Page::Replica.document(&replica(), now()).contains("class=\"caution\""));
     assert!(Page::Replica.document(&replica(), now()).contains("expires in 30 days"));
+}
+
+#[test]
+fn a_target_that_is_not_known_is_not_shown_as_nothing_lacking() {
+    let mut unknown = healthy("a", "spark-1");
+    unknown.target = None;
+    let mut least = healthy("a", "spark-2");
+    least.target.as_mut().unwrap().at_least = true;
+    let mut short = application("a", "spark-3", "x");
+    short.target.as_mut().unwrap().at_least = true;
+    let apps = [unknown, least, short, healthy("a", "spark-4")];
+    let shown: Vec<String> = apps.iter().map(|app| app.lacking().text()).collect();
+    assert_eq!(shown, ["?", "?", "≥6", "0"]);
+    let page = Page::Apps(&apps, &AppsQuery::default()).live(&replica(), now());
+    assert!(page.contains("Target or driver unknown</dt><dd>2</dd>") && page.contains("3 of ≥9"), "{page}");
+    assert_eq!(names(&apps, "trouble=unknown"), ["spark-1", "spark-2"]);
+    // A follower does not know what recovery found.
+    let follower = ReplicaReport { state: "follower", ..replica() };
+    let page = Page::Apps(&apps, &AppsQuery::default()).live(&follower, now());
+    assert!(
+        page.contains("Findings of recovery</dt><dd>–</dd>") && page.contains("shortages under dynamic allocation"),
+        "{page}"
+    );
+}
+
+#[test]
+fn every_cause_of_a_shortage_is_in_its_row() {
+    let mut app = application("a", "spark-1", "");
+    let shortage = app.shortage.as_mut().unwrap();
+    shortage.causes = serde_json::from_value(json!([{"cause": "unschedulable", "count": 4, "message": "lacks cpu"},
+        {"cause": "starting", "count": 2, "message": "m"}]))
+    .unwrap();
+    shortage.exits = "2 jvm-oom".to_owned();
+    let page = Page::Apps(&[app], &AppsQuery::default()).live(&replica(), now());
+    assert!(page.contains("4 unschedulable, 2 starting: lacks cpu; exits within 10 minutes: 2 jvm-oom"), "{page}");
+}
+
+#[test]
+fn application_of_which_only_exits_are_left_has_no_unknown_driver() {
+    let mut app = healthy("a", "spark-1");
+    (app.driver.state, app.driver.liveness, app.executors) = (None, "unknown".to_owned(), [].into());
+    let page = Page::Apps(&[app.clone()], &AppsQuery::default()).live(&replica(), now());
+    assert!(page.contains("badge over") && page.contains("no pods"), "{page}");
+    // Live executors that nothing would delete are said to be so.
+    app.executors.insert("running".to_owned(), 2);
+    app.unowned = 2;
+    let page = Page::Apps(&[app], &AppsQuery::default()).live(&replica(), now());
+    assert!(page.contains("2 without an ownerReference, and the driver is not known"), "{page}");
 }
 
 #[test]
@@ -200,6 +266,8 @@ fn nodes_and_costs_are_shown() {
     let costs: CostReport = serde_json::from_value(costs).unwrap();
     let page = Page::Cost(&costs).document(&replica(), now());
     assert!(page.contains("<dd>2.00</dd>") && page.contains(">2.00</td>"), "{page}");
+    // The sum of nothing.
+    assert!(page.contains("given back</dt><dd>0.00</dd>"), "{page}");
 }
 
 #[test]
@@ -242,8 +310,8 @@ fn texts_of_tenants_do_no_harm() {
         for page in [
             Page::Apps(&apps, &query),
             Page::Apps(&apps, &AppsQuery::default()),
-            Page::App(&report, &text, &text),
-            Page::App(&WhyReport::default(), &text, &text),
+            Page::App(&report, &of(&text, &text, &text)),
+            Page::App(&WhyReport::default(), &of(&text, &text, &text)),
             Page::Nodes(&nodes),
             Page::Cost(&costs),
         ] {

@@ -39,7 +39,8 @@ pub struct CostRow {
 
 /// An amount of core-seconds for display, in hours.
 pub fn core_hours(core_seconds: f64) -> String {
-    format!("{:.2}", core_seconds / 3600.0)
+    // The sum of nothing is -0.0.
+    format!("{:.2}", core_seconds / 3600.0 + 0.0)
 }
 
 /// An amount of byte-seconds for display, in GiB hours.

@@ -5,6 +5,19 @@ use serde::{Deserialize, Serialize};
 use super::times::shown;
 use crate::recovery::report::{DeletedPod, ReportedFinding};
 use crate::recovery::shortage::Shortage;
+use crate::recovery::target::{Target, TargetSource};
+
+/// How many executors an application wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetReport {
+    /// How many.
+    pub count: u32,
+    /// Whether it may want more: the configuration states a minimum only.
+    pub at_least: bool,
+    /// How that is known.
+    pub source: String,
+}
 
 /// How many executors an application wants and has, and why it lacks some.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,18 +31,39 @@ pub struct ShortageReport {
     pub running: usize,
     /// How many are pending.
     pub pending: usize,
-    /// Since when it has lacked executors: when the first pending one was created, or the first missing one exited; `None` if that is
-    /// not known.
+    /// Since when fewer executors run than it wants now, at least; `None` if nothing tells.
     #[serde(default)]
     pub since: Option<String>,
     /// Why the others do not run, the most frequent cause first.
     pub causes: Vec<ShortageCauseReport>,
+    /// How many executors exited abnormally within ten minutes, by cause: `2 error, 1 jvm-oom`. Empty if none did, or if a cause says
+    /// it.
+    #[serde(default)]
+    pub exits: String,
 }
 
 impl ShortageReport {
     /// How many executors do not run.
     pub fn lacking(&self) -> usize {
         usize::try_from(self.target).unwrap_or(usize::MAX).saturating_sub(self.running)
+    }
+
+    /// The causes in words: `3 unschedulable, 1 starting`.
+    pub fn counts(&self) -> String {
+        self.causes.iter().map(|cause| format!("{} {}", cause.count, cause.cause)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Why, in one line: each cause, what is known of the first, and recent exits.
+    pub fn why(&self) -> String {
+        let mut text = self.counts();
+        if let Some(cause) = self.causes.first().filter(|cause| !cause.message.is_empty()) {
+            text.push_str(": ");
+            text.push_str(&cause.message);
+        }
+        if !self.exits.is_empty() {
+            text.push_str(&format!("; exits within 10 minutes: {}", self.exits));
+        }
+        text
     }
 }
 
@@ -79,6 +113,14 @@ pub struct DeletionReport {
     pub message: String,
 }
 
+pub(super) fn target(target: Target) -> TargetReport {
+    TargetReport {
+        count: target.count,
+        at_least: target.source == TargetSource::MinExecutors,
+        source: target.source.text().to_owned(),
+    }
+}
+
 pub(super) fn shortage(shortage: Shortage) -> ShortageReport {
     let causes = shortage.causes.into_iter().map(|cause| ShortageCauseReport {
         cause: cause.kind.as_str().to_owned(),
@@ -92,6 +134,7 @@ pub(super) fn shortage(shortage: Shortage) -> ShortageReport {
         pending: shortage.pending,
         since: shortage.since.map(shown),
         causes: causes.collect(),
+        exits: shortage.exits,
     }
 }
 

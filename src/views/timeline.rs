@@ -1,6 +1,6 @@
 //! The lives of an application's executors: requested, running, exited; for `why APP`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,14 @@ use crate::lifecycle::cause::Cause;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::{Application, Executor, Stage};
+use crate::spark::state::ExecutorPodState;
 
-/// At most this many executors are listed per application, the latest.
+/// At most this many executors are listed per application:
 const MAX_LIVES: usize = 200;
+/// the last that exited abnormally, at most this many,
+const MAX_ABNORMAL: usize = 100;
+/// the last that have not started, at most this many, and of the others those that were created last.
+const MAX_WAITING: usize = 50;
 
 /// The lives of an application's executors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +27,8 @@ pub struct Timeline {
     pub namespace: String,
     /// The application.
     pub app: String,
-    /// Its executors by the time of their creation; the latest 200 that exist, or whose exits are remembered.
+    /// Its executors that exist, or whose exits are remembered, by the time of their creation; at most 200: those that exited
+    /// abnormally or have not started are preferred.
     pub executors: Vec<Life>,
     /// How many more there are.
     pub omitted: usize,
@@ -73,12 +79,24 @@ pub struct Scale<'t> {
 }
 
 impl Timeline {
-    /// The scale on which the lives are drawn; `None` if there are none.
-    pub fn scale(&self, now: Timestamp) -> Option<Scale<'_>> {
-        let lives: Vec<_> = self.executors.iter().filter_map(|life| Some((life, life.span(now)?))).collect();
+    /// The scale on which the lives are drawn: all of them, or those of the last `within` seconds, which end now. `None` if there are
+    /// none.
+    pub fn scale(&self, now: Timestamp, within: Option<i64>) -> Option<Scale<'_>> {
+        let first = within.map_or(i64::MIN, |within| now.as_second().saturating_sub(within));
+        let lives = self.executors.iter().filter_map(|life| Some((life, life.span(now)?)));
+        let lives: Vec<_> =
+            lives.filter(|(_, span)| span.end >= first).map(|(life, span)| (life, span.from(first))).collect();
         let begin = lives.iter().map(|(_, span)| span.created).min()?;
-        let end = lives.iter().map(|(_, span)| span.end).max()?.max(begin + 1);
-        Some(Scale { lives, begin, end })
+        let end = lives.iter().map(|(_, span)| span.end).max()?;
+        let (begin, end) = if within.is_some() { (first, now.as_second().max(end)) } else { (begin, end) };
+        Some(Scale { lives, begin, end: end.max(begin + 1) })
+    }
+}
+
+impl LifeSpan {
+    /// The part from this time on.
+    fn from(self, first: i64) -> LifeSpan {
+        LifeSpan { created: self.created.max(first), started: self.started.map(|started| started.max(first)), ..self }
     }
 }
 
@@ -89,8 +107,15 @@ pub fn cause_groups<'l>(lives: impl Iterator<Item = &'l Life>) -> BTreeSet<Cause
 
 impl Life {
     /// Where to look for the remedy of its exit; `None` if it has not exited. A server of another version may state other causes.
+    /// Between the end of its container and the report of its exit, only its state says that it has exited.
     pub fn cause_group(&self) -> Option<CauseGroup> {
-        self.ended.as_ref()?;
+        if self.ended.is_none() {
+            return match self.state.as_str() {
+                "failed" => Some(CauseGroup::Unexplained),
+                "succeeded" => Some(CauseGroup::Expected),
+                _ => None,
+            };
+        }
         let known = Cause::ALL.iter().find(|cause| self.cause.as_deref() == Some(cause.as_str()));
         let unknown = if self.abnormal { CauseGroup::Unexplained } else { CauseGroup::Expected };
         Some(known.map_or(unknown, |cause| cause.group()))
@@ -109,31 +134,54 @@ impl Life {
 
 /// The lives of an application's executors; `exits` are those of the application that are remembered.
 pub(super) fn timeline(namespace: &str, app: &str, present: &Application, exits: &[&Exit]) -> Timeline {
-    let has_exited = |executor: &Executor| exits.iter().any(|exit| exit.executor.uid == executor.uid);
-    let live = present.executors().values().filter(|executor| !has_exited(executor));
+    let exited: HashSet<&str> = exits.iter().map(|exit| &*exit.executor.uid).collect();
+    let live = present.executors().values().filter(|executor| !exited.contains(&*executor.uid));
     let mut all: Vec<(i64, Life)> = live.filter_map(|executor| life(executor, None)).collect();
     all.extend(exits.iter().filter_map(|exit| life(&exit.executor, Some(exit))));
     all.sort_by(|(one, a), (other, b)| (one, a.id, &a.pod).cmp(&(other, b.id, &b.pod)));
     let omitted = all.len().saturating_sub(MAX_LIVES);
-    let executors = all.split_off(omitted).into_iter().map(|(_, life)| life).collect();
+    if omitted > 0 {
+        keep_remarkable(&mut all);
+    }
+    let executors = all.into_iter().map(|(_, life)| life).collect();
     Timeline { namespace: namespace.to_owned(), app: app.to_owned(), executors, omitted }
+}
+
+/// Keeps those that are listed, in their order.
+fn keep_remarkable(all: &mut Vec<(i64, Life)>) {
+    let mut abnormal: Vec<usize> =
+        (0..all.len()).filter(|at| all.get(*at).is_some_and(|(_, life)| life.abnormal)).collect();
+    abnormal.sort_by_key(|at| std::cmp::Reverse(all.get(*at).and_then(|(_, life)| life.ended.clone())));
+    let is_waiting = |life: &Life| life.ended.is_none() && life.started.is_none();
+    let waiting = (0..all.len()).rev().filter(|at| all.get(*at).is_some_and(|(_, life)| is_waiting(life)));
+    let mut kept: BTreeSet<usize> = abnormal.into_iter().take(MAX_ABNORMAL).chain(waiting.take(MAX_WAITING)).collect();
+    for at in (0..all.len()).rev() {
+        if kept.len() >= MAX_LIVES {
+            break;
+        }
+        kept.insert(at);
+    }
+    let mut at = 0..;
+    all.retain(|_| at.next().is_some_and(|at| kept.contains(&at)));
 }
 
 fn life(executor: &Executor, exit: Option<&Exit>) -> Option<(i64, Life)> {
     let created = executor.created?.get();
     let time = |seconds: i64| Timestamp::from_second(seconds).ok().map(shown);
+    // Its exit is forgotten, or not recorded yet.
+    let own_end = || executor.diagnostics.as_deref().filter(|_| executor.state.is_final())?.ended_at();
     let life = Life {
         pod: executor.name.to_string(),
         id: executor.exec_id,
         created: time(created)?,
         started: executor.started.and_then(|started| time(started.get())),
-        ended: exit.map(|exit| shown(exit.ended_at())),
+        ended: exit.map(|exit| exit.ended_at()).or_else(own_end).map(shown),
         state: match executor.stage() {
             Stage::Unscheduled => "unscheduled".to_owned(),
             _ => executor.shown_state().as_str().to_owned(),
         },
         cause: exit.map(|exit| exit.cause.as_str().to_owned()),
-        abnormal: exit.is_some_and(|exit| exit.cause.is_abnormal()),
+        abnormal: exit.map_or(executor.state == ExecutorPodState::Failed, |exit| exit.cause.is_abnormal()),
     };
     Some((created, life))
 }
@@ -143,21 +191,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_cause_of_another_version_is_unexplained_if_abnormal() {
-        let life = |ended: Option<&str>, cause: &str, abnormal| Life {
+    fn group_is_unexplained_if_the_cause_is_unknown_and_the_exit_abnormal() {
+        let life = |ended: Option<&str>, state: &str, cause: &str, abnormal| Life {
             pod: "e-1".to_owned(),
             id: Some(1),
             created: "2026-11-24T09:00:00Z".to_owned(),
             started: None,
             ended: ended.map(str::to_owned),
-            state: "failed".to_owned(),
+            state: state.to_owned(),
             cause: Some(cause.to_owned()),
             abnormal,
         };
         let ended = Some("2026-11-24T09:30:00Z");
-        assert_eq!(life(ended, "evicted", true).cause_group(), Some(CauseGroup::Cluster));
-        assert_eq!(life(ended, "of-the-future", true).cause_group(), Some(CauseGroup::Unexplained));
-        assert_eq!(life(ended, "of-the-future", false).cause_group(), Some(CauseGroup::Expected));
-        assert_eq!(life(None, "evicted", true).cause_group(), None);
+        assert_eq!(life(ended, "failed", "evicted", true).cause_group(), Some(CauseGroup::Cluster));
+        assert_eq!(life(ended, "failed", "of-the-future", true).cause_group(), Some(CauseGroup::Unexplained));
+        assert_eq!(life(ended, "failed", "of-the-future", false).cause_group(), Some(CauseGroup::Expected));
+        // Its exit is not reported yet.
+        assert_eq!(life(None, "failed", "", false).cause_group(), Some(CauseGroup::Unexplained));
+        assert_eq!(life(None, "succeeded", "", false).cause_group(), Some(CauseGroup::Expected));
+        assert_eq!(life(None, "running", "", false).cause_group(), None);
     }
 }

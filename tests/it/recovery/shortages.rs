@@ -24,32 +24,44 @@ fn ended(id: u32, at: &str) -> PodBuilder {
     pod
 }
 
+/// Ran from one time to another.
+fn ran(id: u32, from: &str, to: &str) -> PodBuilder {
+    let mut pod = created(ended(id, to), from);
+    pod.0["status"]["containerStatuses"][0]["state"]["terminated"]["startedAt"] = from.into();
+    pod
+}
+
 #[test]
-fn shortage_began_when_the_first_pending_executor_was_created_or_the_first_missing_one_exited() {
+fn shortage_began_when_fewer_ran_than_the_application_wants() {
     let start =
         |instances: usize| Scene::with_conf(Recovery::default(), &format!("spark.executor.instances={instances}"));
     let pending = |id, at| created(running(id).phase("Pending"), at);
+    // As many never ran: since the driver's pod exists; else since the first that is known.
     let mut scene = start(4);
     scene.harness.observe(&created(running(1), "2026-11-20T01:00:00Z"));
-    // The others were never requested: since when is not known.
-    assert_eq!(since(&mut scene), None);
     scene.harness.observe(&pending(2, "2026-11-20T03:00:00Z"));
-    scene.harness.observe(&pending(3, "2026-11-20T02:00:00Z"));
-    assert_eq!(since(&mut scene).as_deref(), Some("2026-11-20T02:00:00Z"));
-    // One exit explains the fourth.
-    scene.harness.observe(&ended(4, "2026-11-20T01:30:00Z"));
-    assert_eq!(since(&mut scene).as_deref(), Some("2026-11-20T01:30:00Z"));
-    // Of two that are missing, the earlier of the last two exits; older ones were replaced.
-    let mut scene = start(3);
+    assert_eq!(since(&mut scene).as_deref(), Some("2026-11-20T01:00:00Z"));
+    let mut driver = version(driver().conf_map("c").ip("10.0.0.5"), 9);
+    driver.0["metadata"]["creationTimestamp"] = "2026-11-19T01:00:00Z".into();
+    scene.harness.observe(&driver);
+    assert_eq!(since(&mut scene).as_deref(), Some("2026-11-19T01:00:00Z"));
+    // One was lost, and is pending again: since it was lost.
+    let mut scene = start(2);
     scene.harness.observe(&created(running(1), "2026-11-20T01:00:00Z"));
-    for (id, at) in [(2, "2026-11-20T05:00:00Z"), (3, "2026-11-20T04:00:00Z"), (4, "2026-11-20T06:00:00Z")] {
-        scene.harness.observe(&ended(id, at));
-    }
+    scene.harness.observe(&ran(2, "2026-11-20T01:00:00Z", "2026-11-20T02:30:00Z"));
+    scene.harness.observe(&pending(3, "2026-11-20T02:45:00Z"));
+    assert_eq!(since(&mut scene).as_deref(), Some("2026-11-20T02:30:00Z"));
+    // An exit that was made up for long ago does not count: both ran again until the last exit.
+    let mut scene = start(2);
+    scene.harness.observe(&created(running(1), "2026-11-20T01:00:00Z"));
+    scene.harness.observe(&ran(2, "2026-11-20T01:00:00Z", "2026-11-20T02:00:00Z"));
+    scene.harness.observe(&ran(3, "2026-11-20T02:00:00Z", "2026-11-20T07:00:00Z"));
+    assert_eq!(since(&mut scene).as_deref(), Some("2026-11-20T07:00:00Z"));
+    // Of two that are lost one after the other, since the first.
+    let mut scene = start(2);
+    scene.harness.observe(&ran(1, "2026-11-20T01:00:00Z", "2026-11-20T05:00:00Z"));
+    scene.harness.observe(&ran(2, "2026-11-20T01:00:00Z", "2026-11-20T06:00:00Z"));
     assert_eq!(since(&mut scene).as_deref(), Some("2026-11-20T05:00:00Z"));
-    // More are missing than exits are remembered.
-    let mut scene = start(9);
-    scene.harness.observe(&ended(2, "2026-11-20T05:00:00Z"));
-    assert_eq!(since(&mut scene), None);
 }
 
 #[test]
@@ -71,10 +83,8 @@ fn each_pod_group_counts_its_own_executors_on_a_node() {
     );
 }
 
-/// An application of two executors that has lost one for each of these `status.reason`s; `None` is an exit with code 1.
-fn cause_after(exits: &[Option<&str>]) -> (String, String) {
-    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
-    scene.harness.observe(&running(1));
+/// What the application lacks after executors failed for each of these `status.reason`s; `None` is an exit with code 1.
+fn causes_after(scene: &mut Scene, exits: &[Option<&str>]) -> Vec<(String, usize, String)> {
     for (reason, id) in exits.iter().zip(2..) {
         let mut pod = failed(id, 1);
         if let Some(reason) = reason {
@@ -83,23 +93,64 @@ fn cause_after(exits: &[Option<&str>]) -> (String, String) {
         scene.harness.observe(&pod);
     }
     scene.harness.step_after(1);
-    let cause = report(&scene).shortage.unwrap().causes.remove(0);
-    (cause.cause, cause.message)
+    let shortage = report(scene).shortage;
+    let causes = shortage.into_iter().flat_map(|shortage| shortage.causes);
+    causes.map(|cause| (cause.cause, cause.count, cause.message)).collect()
 }
 
 #[test]
 fn missing_executor_is_explained_by_the_last_exits() {
-    assert_eq!(cause_after(&[]).0, "not-requested");
-    for (reason, cause) in [
+    let cause = |exits: &[Option<&str>]| {
+        let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+        scene.harness.observe(&running(1));
+        let (cause, _, message) = causes_after(&mut scene, exits).remove(0);
+        (cause, message)
+    };
+    assert_eq!(cause(&[]).0, "not-requested");
+    for (reason, word) in [
         ("OutOfcpu", "admission-refused"),
         ("Evicted", "evicted"),
         ("NodeLost", "node-lost"),
         ("Preempting", "preempted"),
     ] {
-        assert_eq!(cause_after(&[Some(reason)]), ("node-fault".into(), format!("exits within 10 minutes: 1 {cause}")));
+        assert_eq!(cause(&[Some(reason)]), ("node-fault".into(), format!("exits within 10 minutes: 1 {word}")));
     }
-    // One exit of its own explains nothing: Spark replaces it.
-    assert_eq!(cause_after(&[None]).0, "not-requested");
-    let loops = cause_after(&[None, Some("Evicted"), None, None]);
+    // Fewer than three of its own making are no loop, and say more than that nothing was requested.
+    assert_eq!(cause(&[None, None]), ("exited".into(), "exits within 10 minutes: 2 error".into()));
+    let loops = cause(&[None, Some("Evicted"), None, None]);
     assert_eq!(loops, ("crash-loop".into(), "exits within 10 minutes: 3 error".into()));
+}
+
+#[test]
+fn application_that_ends_lacks_nothing_until_its_driver_had_the_time_to_end() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    for id in [1, 2] {
+        let mut pod = failed(id, 0);
+        pod.0["status"]["phase"] = "Succeeded".into();
+        scene.harness.observe(&pod);
+    }
+    assert_eq!(causes_after(&mut scene, &[]), []);
+    scene.harness.step_after(90);
+    assert_eq!(causes_after(&mut scene, &[]).remove(0).0, "not-requested");
+}
+
+#[test]
+fn executor_that_is_being_deleted_is_not_unrequested() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    scene.harness.observe(&running(1));
+    scene.harness.observe(&running(2).deleting());
+    let message = format!("{} is being deleted", running(2).0["metadata"]["name"].as_str().unwrap());
+    assert_eq!(causes_after(&mut scene, &[]), [("terminating".to_owned(), 1, message)]);
+}
+
+#[test]
+fn replacements_that_start_do_not_hide_why_others_exited() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    for id in 10..14 {
+        scene.harness.observe(&failed(id, 52));
+    }
+    scene.harness.observe(&running(20).phase("Pending"));
+    scene.harness.step_after(1);
+    let shortage = report(&scene).shortage.unwrap();
+    assert_eq!((&*shortage.causes[0].cause, &*shortage.exits), ("unscheduled", "4 jvm-oom"));
 }
