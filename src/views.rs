@@ -212,7 +212,7 @@ fn report(
 /// How many executors an application with this driver wants.
 fn wanted(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, sets: &[ExecutorSet<'_>]) -> Option<Target> {
     let view = recovery::view_of(snapshot, key, driver.creator);
-    target::target(snapshot, driver, view, target::replicas(snapshot, key, driver, sets))
+    target::target(snapshot, key, driver, view, target::replicas(snapshot, key, driver, sets))
 }
 
 /// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.
@@ -304,7 +304,7 @@ fn driver_view(
     driver: &DriverPod,
 ) -> Option<DriverViewReport> {
     let view = recovery::view_of(snapshot, key, driver.creator)?;
-    let conf = snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
+    let conf = snapshot.conf(key, driver).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
     let noticed = view.wall - conf.detection_time();
     let is_recent = |id: u64| exits.iter().any(|exit| exit.executor.exec_id == Some(id) && exit.at > noticed);
     let vanished = recovery::without_pod(view.executors(), (snapshot, key, app), driver)

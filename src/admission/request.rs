@@ -183,22 +183,13 @@ impl<'a> From<UserInfo<'a>> for Requester<'a> {
 }
 
 /// Fields that no mutation depends on: four fifths of a review.
-const PRUNED: &[&str] = &[
-    "managedFields",
-    "oldObject",
-    "volumes",
-    "status",
-    "tolerations",
-    "requestKind",
-    "requestResource",
-    "options",
-    "groups",
-];
+const PRUNED: &[&str] =
+    &["managedFields", "oldObject", "status", "tolerations", "requestKind", "requestResource", "options", "groups"];
 /// Fields that no validation of a final state or of an update depends on.
 const PRUNED_FOR_VALIDATION: &[&str] =
-    &["managedFields", "volumes", "status", "tolerations", "requestKind", "requestResource", "options"];
+    &["managedFields", "status", "tolerations", "requestKind", "requestResource", "options"];
 /// Fields that are read only in some cases.
-const KEPT: &[&str] = &["containers", "initContainers"];
+const KEPT: &[&str] = &["containers", "initContainers", "volumes"];
 
 /// A review's bytes without the fields that no mutation depends on.
 pub fn prune(body: &[u8]) -> Pruned<'_> {

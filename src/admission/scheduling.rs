@@ -14,6 +14,7 @@ use crate::policy::{DEFAULT_SCHEDULER, SchedulerChoice};
 use crate::reason::Reason;
 use crate::signature::Creator;
 use crate::snapshot::{DriverPod, SchedulingFields};
+use crate::spark::ids::AppKey;
 use crate::spark::resources;
 use crate::text::shown;
 
@@ -360,7 +361,8 @@ fn numbers(
     if shape == Shape::Pods || !on_pod {
         return None;
     }
-    let conf = driver.and_then(|driver| context.snapshot.conf(&driver.uid));
+    let app = || Some(AppKey::new(&context.review.namespace, context.pod.app_selector()?));
+    let conf = driver.zip(app()).and_then(|(driver, app)| context.snapshot.conf(&app, driver));
     let facts = SizeFacts { conf, requested: effective.min_member, ..SizeFacts::default() };
     if facts.sizes().is_some_and(|sizes| sizes.clamped) {
         let key = annotations::MIN_MEMBER;

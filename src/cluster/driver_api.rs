@@ -36,6 +36,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(3);
 const MAX_BODY: usize = 16 << 20;
 /// The longest body of metrics, which is kept whole while it is parsed.
 const MAX_METRICS: usize = 1 << 20;
+/// Maximum size of an error of the API server\'s proxy.
+const MAX_PROXY_ERROR: usize = 16 << 10;
 /// The configuration must be read within this time of it.
 const CONF_LIMIT: Duration = Duration::from_secs(1);
 /// The longest body of an environment: 105 kB with Spark's own class path.
@@ -121,7 +123,7 @@ impl Network {
             }
             DriverAccess::Pod | DriverAccess::None => {
                 let address: IpAddr = poll.address.parse().map_err(|_| PollError::Refused)?;
-                let stream = TcpStream::connect((address, port)).await.map_err(|_| PollError::Refused)?;
+                let stream = TcpStream::connect((address, port)).await.map_err(|error| connecting(&error))?;
                 if !has_tls {
                     return over(stream, poll, port).await;
                 }
@@ -171,7 +173,7 @@ impl Transport<'_> {
             Transport::Proxy(client, base) => {
                 let request = Request::get([base.as_str(), path].concat()).body(kube::client::Body::empty());
                 let response = client.send(request.map_err(|_| PollError::NotSpark)?).await;
-                let response = response.map_err(|_| PollError::Refused)?;
+                let response = response.map_err(|_| PollError::Unreachable)?;
                 // The API server's own errors are statuses, not Spark's text.
                 Ok(response.map(|body| body.map_err(anyhow::Error::new).boxed_unsync()))
             }
@@ -184,7 +186,10 @@ async fn view(transport: &mut Transport<'_>, poll: &DriverPoll, port: u16) -> Re
     let app = poll.key.app.selector();
     let response = transport.get(&format!("/api/v1/applications/{app}/allexecutors")).await?;
     let is_proxy = matches!(transport, Transport::Proxy(..));
-    check(response.status(), is_proxy)?;
+    if is_proxy && matches!(response.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY) {
+        return Err(by_proxy(response.into_body()).await);
+    }
+    check(response.status())?;
     let Some(executors) = executors(response.into_body(), poll.most_rows).await? else {
         return Ok(DriverAnswer::Starting);
     };
@@ -207,18 +212,31 @@ async fn view(transport: &mut Transport<'_>, poll: &DriverPoll, port: u16) -> Re
 /// The configuration that the driver shows.
 async fn conf(transport: &mut Transport<'_>, app: &str) -> Option<AppConf> {
     let response = transport.get(&format!("/api/v1/applications/{app}/environment")).await.ok()?;
-    check(response.status(), false).ok()?;
+    check(response.status()).ok()?;
     let body = whole(response.into_body(), MAX_ENVIRONMENT).await.ok()?;
     rest::environment(&body).ok()
 }
 
-fn check(status: StatusCode, is_proxy: bool) -> Result<(), PollError> {
+/// Only a refused connection says that nothing listens.
+fn connecting(error: &std::io::Error) -> PollError {
+    if error.kind() == std::io::ErrorKind::ConnectionRefused { PollError::Refused } else { PollError::Unreachable }
+}
+
+/// What it means that the API server could not connect to the port. It states the error of its own connection (`dial tcp
+/// 10.1.2.3:4040: connect: connection refused`); without a way to the pod it says something else, or its tunnel does.
+async fn by_proxy(body: Body) -> PollError {
+    let text = whole(body, MAX_PROXY_ERROR).await.unwrap_or_default();
+    match String::from_utf8_lossy(&text).contains("connection refused") {
+        true => PollError::Refused,
+        false => PollError::Unreachable,
+    }
+}
+
+fn check(status: StatusCode) -> Result<(), PollError> {
     match status {
         StatusCode::OK => Ok(()),
         StatusCode::NOT_FOUND => Err(PollError::OtherApplication),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(PollError::Forbidden),
-        // The API server could not connect to the port.
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY if is_proxy => Err(PollError::Refused),
         status if status.is_redirection() => Err(PollError::Redirected),
         _ => Err(PollError::NotSpark),
     }

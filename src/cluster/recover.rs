@@ -39,13 +39,24 @@ pub(super) async fn has_executors(client: &kube::Client, app: &AppKey) -> Result
     let pods: Api<Viewed<ObservedPod>> =
         Api::namespaced_with(client.clone(), app.namespace(), &resource("", "v1", "Pod", "pods"));
     let labels = format!("{}={},{}={}", labels::ROLE, labels::ROLE_EXECUTOR, labels::APP_SELECTOR, app.selector());
-    let found = pods.list(&ListParams::default().labels(&labels)).await?;
-    // One that cannot be read exists all the same.
-    Ok(found.items.iter().any(|pod| match &pod.view {
-        Some(ObservedPod::Executor(_, executor)) => !executor.state.is_final(),
-        _ => true,
-    }))
+    // There may be any number that have exited: page by page.
+    let mut page = ListParams::default().labels(&labels).limit(PAGE);
+    loop {
+        let found = pods.list(&page).await?;
+        // One that cannot be read exists all the same.
+        let is_live = found.items.iter().any(|pod| match &pod.view {
+            Some(ObservedPod::Executor(_, executor)) => !executor.state.is_final(),
+            _ => true,
+        });
+        match found.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) if !is_live => page = page.continue_token(&token),
+            _ => return Ok(is_live),
+        }
+    }
 }
+
+/// How many pods are read at once.
+const PAGE: u32 = 500;
 
 /// Whether a node no longer exists.
 pub(super) async fn is_node_gone(client: &kube::Client, node: &str) -> Result<bool> {

@@ -12,6 +12,7 @@ use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts};
 use crate::runtime::clock;
 use crate::snapshot::{Application, DriverPhase, Snapshot};
 use crate::spark::conf::Allocation;
+use crate::spark::ids::AppKey;
 use crate::spark::state::ExecutorPodState;
 use crate::telemetry::registry::Registry;
 use crate::{annotations, gang};
@@ -85,7 +86,10 @@ impl SnapshotMetrics {
             self.executors.with_label_values(&[state.as_str()]).set(to_gauge(count));
         }
         self.fallback.set(to_gauge(fallback));
-        let idle = snapshot.apps.values().filter(|app| wants_executors(app, snapshot) && app.live().next().is_none());
+        let idle = snapshot
+            .apps
+            .iter()
+            .filter(|(key, app)| wants_executors(key, app, snapshot) && app.live().next().is_none());
         self.idle_drivers.set(to_gauge(idle.count()));
         self.observe_gangs(snapshot, now);
     }
@@ -142,9 +146,9 @@ impl Collector for Current {
 
 /// Whether a running driver should have executors. A driver that allocates dynamically may have none, and it is unknown for
 /// a driver whose configuration is unknown; Spark's own default is static.
-fn wants_executors(app: &Application, snapshot: &Snapshot) -> bool {
+fn wants_executors(key: &AppKey, app: &Application, snapshot: &Snapshot) -> bool {
     let driver = app.live_driver().filter(|driver| driver.phase == DriverPhase::Running);
-    let conf = driver.and_then(|driver| snapshot.conf(&driver.uid));
+    let conf = driver.and_then(|driver| snapshot.conf(key, driver));
     conf.is_some_and(|conf| match conf.allocation {
         Allocation::Static { instances } => instances > 0,
         Allocation::Dynamic { min, .. } => min > 0,

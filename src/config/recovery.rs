@@ -264,7 +264,7 @@ pub(super) fn warnings(file: &Recovery) -> Vec<String> {
     for (rule, its) in rules(file) {
         let acts = file.act && its.mode.map_or(rule.defaults().mode, |mode| mode.0) == policy::Mode::Act;
         let key = rule.as_str();
-        if acts && without_views && rule.needs_view() {
+        if acts && without_views && rule.needs_polls() {
             warnings.push(format!(
                 "recovery.{key}.mode is act, but recovery.driverView.access is none: without its driver's view no executor is deleted"
             ));

@@ -66,7 +66,7 @@ impl Controller {
         let Some(FinishedPoll { began, view_counts, retained_dead, pod, uid }) = finished else { return result };
         if let DriverAnswer::View { executors, metrics, conf, .. } = answer {
             if let Some(conf) = conf {
-                let change = RelatedChange::Conf(pod, uid, Conf::Known(conf), vec![key.app.clone()]);
+                let change = RelatedChange::StatedConf(pod, uid, key.app.clone(), conf);
                 self.apply_change(Change::Related(change), now);
             }
             let at = Now { at: began, wall: now.wall - now.at.saturating_duration_since(began) };

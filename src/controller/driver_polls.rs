@@ -82,6 +82,8 @@ pub(super) struct DriverPolls {
     entries: BTreeMap<DriverViewKey, Entry>,
     queue: WorkQueue<DriverViewKey>,
     slots: Slots,
+    /// Whether the next poll is one of a driver that has waited, if there is one.
+    prefers_waiting: bool,
     memory: ViewMemory,
     /// The drivers of each application.
     required: BTreeMap<AppKey, BTreeSet<Creator>>,
@@ -148,13 +150,13 @@ impl DriverPolls {
     pub(super) fn due(&mut self, now: Instant) -> Vec<DriverPoll> {
         let mut due = Vec::new();
         while self.slots.has_free() && self.left_in_second(now) > 0 {
-            let key = match self.slots.begin_waiting() {
+            // Drivers that waited for others of their namespace, and those that did not, take turns.
+            self.prefers_waiting = !self.prefers_waiting;
+            let waited = if self.prefers_waiting { self.slots.begin_waiting() } else { None };
+            let key = match waited.or_else(|| self.begin_due(now)) {
                 Some(key) => key,
-                None => match self.queue.get(now) {
-                    Some(key) => match self.slots.begin(key) {
-                        Some(key) => key,
-                        None => continue,
-                    },
+                None => match self.slots.begin_waiting() {
+                    Some(key) => key,
                     None => break,
                 },
             };
@@ -174,6 +176,16 @@ impl DriverPolls {
             }
         }
         due
+    }
+
+    /// The next driver of the queue of whose namespace there is room for another poll.
+    fn begin_due(&mut self, now: Instant) -> Option<DriverViewKey> {
+        while let Some(key) = self.queue.get(now) {
+            if let Some(key) = self.slots.begin(key) {
+                return Some(key);
+            }
+        }
+        None
     }
 
     /// How many polls may still begin in this second.

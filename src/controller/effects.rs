@@ -96,6 +96,9 @@ pub enum PollError {
     /// Nothing listens on its ports.
     #[error("it does not listen on the ports of its web UI")]
     Refused,
+    /// There is no way to it: no route, no proxy, or no file descriptor.
+    #[error("there is no connection to it")]
+    Unreachable,
     /// It did not answer in time.
     #[error("it did not answer in time")]
     Timeout,
@@ -121,6 +124,7 @@ impl PollError {
     pub fn as_str(self) -> &'static str {
         match self {
             PollError::Refused => "refused",
+            PollError::Unreachable => "unreachable",
             PollError::Timeout => "timeout",
             PollError::Forbidden => "forbidden",
             PollError::Redirected => "redirected",
@@ -131,8 +135,9 @@ impl PollError {
     }
 
     /// All values.
-    pub const ALL: [PollError; 7] = [
+    pub const ALL: [PollError; 8] = [
         PollError::Refused,
+        PollError::Unreachable,
         PollError::Timeout,
         PollError::Forbidden,
         PollError::Redirected,

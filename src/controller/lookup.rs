@@ -136,7 +136,7 @@ pub(super) fn required_by(
 
 /// Whether a running driver wants more executors than there are: a ResourceQuota may be the cause.
 fn lacks_executors(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, live: usize) -> bool {
-    let target = || target(snapshot, driver, view_of(snapshot, key, driver.creator), None);
+    let target = || target(snapshot, key, driver, view_of(snapshot, key, driver.creator), None);
     driver.phase == DriverPhase::Running
         && !driver.deleting
         && target().is_some_and(|target| usize::try_from(target.count).is_ok_and(|count| count > live))

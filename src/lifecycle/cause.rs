@@ -184,6 +184,8 @@ fn by_others(diagnostics: &PodDiagnostics) -> Option<Cause> {
         _ if reason.starts_with("OutOf") || REFUSALS.contains(&reason) => Cause::AdmissionRefused,
         _ => match diagnostics.disruption.as_ref().map(|words| &*words.reason) {
             Some("PreemptionByScheduler") => Cause::Preempted,
+            // Any NoExecute taint. A kubelet that reports how the container exited is not lost: somebody drains the node.
+            Some("DeletionByTaintManager") if diagnostics.ended().next().is_some() => Cause::Evicted,
             Some("DeletionByTaintManager" | "DeletionByPodGC") => Cause::NodeLost,
             Some("TerminationByKubelet") if message_contains(diagnostics, "shutdown") => Cause::NodeShutdown,
             Some("EvictionByEvictionAPI" | "TerminationByKubelet") => Cause::Evicted,
@@ -309,7 +311,10 @@ mod tests {
             ))
         };
         assert_eq!(disrupted("PreemptionByScheduler", "preempted by x"), Cause::Preempted);
-        assert_eq!(disrupted("DeletionByTaintManager", ""), Cause::NodeLost);
+        // Its kubelet says how the container exited: the node is drained, not lost.
+        assert_eq!(disrupted("DeletionByTaintManager", ""), Cause::Evicted);
+        let silent = r#"{"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True","reason":"DeletionByTaintManager"}]}"#;
+        assert_eq!(of(silent), Cause::NodeLost);
         assert_eq!(disrupted("DeletionByPodGC", ""), Cause::NodeLost);
         assert_eq!(disrupted("EvictionByEvictionAPI", ""), Cause::Evicted);
         assert_eq!(disrupted("TerminationByKubelet", "imminent node shutdown"), Cause::NodeShutdown);

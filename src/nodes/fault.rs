@@ -35,11 +35,18 @@ const BY_POD: &[&str] = &[
     "invalid reference",
     "is a directory",
     "not a directory",
+    // The registry limits the rate: for all nodes alike.
+    "toomanyrequests",
+    "too many requests",
 ];
 /// A kubelet's words when it evicts pods because its node lacks a resource (`pkg/kubelet/eviction`).
 const LOW: &str = "The node was low on resource";
+/// A kubelet's words about a container that used more of that resource than it requests: then the pod is to blame.
+const ABOVE_REQUEST: &str = "has larger consumption of";
 /// The exit code after SIGKILL.
 const SIGKILL: i32 = 137;
+/// The unique part of a name is six hexadecimal digits and the time in milliseconds (`KubernetesUtils.uniqueID`).
+const MIN_UNIQUE: usize = 12;
 /// The longest text of a fault that is kept.
 const MAX_WORDS: usize = 300;
 
@@ -129,6 +136,8 @@ pub struct NodeFault {
     pub resource: Option<Box<str>>,
     /// The words of the kubelet or the runtime.
     pub message: Box<str>,
+    /// Whether the executor had not exited: the fault is void if it starts after all.
+    pub is_pending: bool,
     /// Whether the application had an executor that ran on another node then: the fault is not its own doing.
     pub ran_elsewhere: bool,
 }
@@ -139,6 +148,20 @@ pub(super) struct Found {
     pub(super) kind: FaultKind,
     pub(super) resource: Option<Box<str>>,
     pub(super) message: Box<str>,
+}
+
+impl NodeFault {
+    /// The job: executors of an application that was submitted again have the same names but for the unique part
+    /// (`KubernetesConf.getResourceNamePrefix`), or the same application.
+    pub(super) fn job(&self) -> (&str, &str) {
+        let namespace = self.app.namespace();
+        let Some((prefix, id)) = self.pod.rsplit_once("-exec-") else { return (namespace, self.app.selector()) };
+        if id.is_empty() || !id.bytes().all(|digit| digit.is_ascii_digit()) {
+            return (namespace, self.app.selector());
+        }
+        let is_unique = |part: &str| part.len() >= MIN_UNIQUE && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        (namespace, prefix.rsplit_once('-').filter(|(_, part)| is_unique(part)).map_or(prefix, |(name, _)| name))
+    }
 }
 
 impl Found {
@@ -154,7 +177,7 @@ pub(super) fn of_exit(exit: &Exit) -> Option<Found> {
     let message = diagnostics.message.as_deref().unwrap_or_default();
     match exit.cause {
         Cause::AdmissionRefused => Some(of_refusal(diagnostics.reason.as_deref().unwrap_or_default(), message)),
-        Cause::Evicted => message.contains(LOW).then(|| Found {
+        Cause::Evicted => (message.contains(LOW) && !message.contains(ABOVE_REQUEST)).then(|| Found {
             // "The node was low on resource: memory. Threshold …"
             resource: message.split_once(": ").and_then(|(_, rest)| rest.split(['.', ',']).next()).map(word),
             ..Found::new(FaultKind::Pressure, message)
@@ -172,10 +195,12 @@ pub(super) fn of_pending(executor: &Executor) -> Option<Found> {
     of_waiting(executor.diagnostics.as_deref()?)
 }
 
-/// An executor that has been bound to a node for long, and of which no container reports why it does not start.
+/// An executor that has been bound to a node for long, and of which no container reports why it does not start. A node that has made
+/// its sandbox and pulls its image, or runs its init container, does its work.
 pub(super) fn not_started(executor: &Executor) -> Option<Found> {
     let is_explained = executor.diagnostics.as_ref().is_some_and(|diagnostics| diagnostics.stuck().is_some());
-    (!is_explained).then(|| Found::new(FaultKind::NotStarted, "bound, and no container was created"))
+    (!is_explained && !executor.is_set_up)
+        .then(|| Found::new(FaultKind::NotStarted, "bound, and no container was created"))
 }
 
 fn of_refusal(reason: &str, message: &str) -> Found {

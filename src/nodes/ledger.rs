@@ -1,6 +1,6 @@
 //! The faults of each node, and which nodes are suspect because of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::fault::{self, FaultKind, Found, NodeFault};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exit::Exit;
 use crate::policy::NodeSettings;
-use crate::snapshot::{Executor, Snapshot, Stage};
+use crate::snapshot::{Application, Executor, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 use crate::time::Now;
 
@@ -24,6 +24,9 @@ const MAX_SPREAD: usize = 3;
 const MAX_NODES: usize = 5000;
 /// An executor that is bound to a node and reports nothing counts as not started after this time.
 const NOT_STARTED_AFTER: Duration = Duration::from_secs(300);
+/// A pending executor counts against its node only if it has not started after this time: a container that could not be created, or an
+/// image that could not be pulled, is tried again.
+const PENDING_FAULT_AFTER: Duration = Duration::from_secs(60);
 /// At most this many pending executors of an application are examined at once, the newest first.
 const MAX_PENDING: usize = 2048;
 
@@ -93,8 +96,9 @@ impl NodeRecord {
             spread.counts(fault) && (age <= within || fault_injection::injected(Bug::OldFaultsCount))
         };
         let recent: Vec<&Arc<NodeFault>> = self.faults.iter().filter(is_recent).collect();
-        let apps: BTreeSet<&AppKey> = recent.iter().map(|fault| &fault.app).collect();
-        let namespaces: BTreeSet<&str> = apps.iter().map(|app| app.namespace()).collect();
+        // One job that is submitted again and again must not condemn a node either.
+        let apps: BTreeSet<(&str, &str)> = recent.iter().map(|fault| fault.job()).collect();
+        let namespaces: BTreeSet<&str> = apps.iter().map(|(namespace, _)| *namespace).collect();
         let is_enough = recent.len() >= settings.executors
             && (apps.len() >= settings.applications || fault_injection::injected(Bug::OneAppCondemns))
             && namespaces.len() >= settings.namespaces;
@@ -130,7 +134,9 @@ impl Spread {
     /// Whether a fault counts against its node. An application that fails on many nodes and runs on none is broken itself.
     fn counts(&self, fault: &NodeFault) -> bool {
         let nodes = self.0.get(&fault.app).map_or(0, OrdMap::len);
-        fault.ran_elsewhere
+        // Where a registry fails, images cannot be pulled on any node.
+        let ran_elsewhere = fault.ran_elsewhere && (fault.kind != FaultKind::ImageError || nodes <= MAX_SPREAD);
+        ran_elsewhere
             || (!fault.kind.may_be_by_pod() && nodes <= MAX_SPREAD)
             || fault_injection::injected(Bug::FaultsOfPodsCount)
     }
@@ -176,24 +182,27 @@ impl NodeLedger {
             true => now.wall.duration_since(exit.ended_at()).unsigned_abs(),
             false => Duration::ZERO,
         };
-        self.add(&exit.app, &exit.executor, found, age, snapshot, settings, now)
+        self.add(&exit.app, &exit.executor, found, (age, false), snapshot, settings, now)
     }
 
     /// Records what nodes do to executors of an application that are bound and have not started. Returns whether a node became
     /// suspect.
     pub fn observe(&mut self, app: &AppKey, snapshot: &Snapshot, settings: &NodeSettings, now: Now) -> bool {
         let Some(known) = snapshot.apps.get(app) else { return false };
+        let mut is_news = self.retract_started(app, known);
         if known.by_template().iter().all(|counts| counts.pending == 0) {
-            return false;
+            return is_news;
         }
-        let mut is_news = false;
         let pending = known.executors().values().rev().take(MAX_PENDING);
         for executor in pending.filter(|executor| executor.stage() == Stage::Starting) {
             let late =
                 executor.stage_seen.is_some_and(|seen| now.at.saturating_duration_since(seen) >= NOT_STARTED_AFTER);
-            let found = fault::of_pending(executor).or_else(|| late.then(|| fault::not_started(executor)).flatten());
+            let has_tried =
+                executor.stage_seen.is_some_and(|seen| now.at.saturating_duration_since(seen) >= PENDING_FAULT_AFTER);
+            let of_pending = has_tried.then(|| fault::of_pending(executor)).flatten();
+            let found = of_pending.or_else(|| late.then(|| fault::not_started(executor)).flatten());
             if let Some(found) = found {
-                is_news |= self.add(app, executor, found, Duration::ZERO, snapshot, settings, now);
+                is_news |= self.add(app, executor, found, (Duration::ZERO, true), snapshot, settings, now);
             }
         }
         is_news
@@ -205,13 +214,17 @@ impl NodeLedger {
         app: &AppKey,
         executor: &Executor,
         found: Found,
-        age: Duration,
+        (age, is_pending): (Duration, bool),
         snapshot: &Snapshot,
         settings: &NodeSettings,
         now: Now,
     ) -> bool {
         let Some(node) = executor.node.clone().filter(|_| settings.enabled) else { return false };
         let Some(at) = now.at.checked_sub(age).filter(|_| age <= settings.window) else { return false };
+        // Any name can be written into a pod. The executors of a Node that was deleted are lost; nothing is wrong with it any more.
+        if !exists(snapshot, &node) && !self.nodes.contains_key(&node) {
+            return false;
+        }
         if self.nodes.get(&node).is_some_and(|record| record.knows(&executor.uid)) {
             return false;
         }
@@ -225,6 +238,7 @@ impl NodeLedger {
             kind,
             resource,
             message,
+            is_pending,
             ran_elsewhere: runs_elsewhere(snapshot, app, &node),
         };
         self.spread.add(&fault, &node);
@@ -248,12 +262,55 @@ impl NodeLedger {
             self.suspects.insert(node.clone());
         }
         self.by_last.insert((last, node));
+        let mut forgot_suspect = false;
         while self.nodes.len() > MAX_NODES
-            && let Some((_, oldest)) = self.by_last.remove_min()
+            && let Some(oldest) = self.forgotten_first()
         {
-            self.forget(&oldest);
+            self.by_last.remove(&oldest);
+            forgot_suspect |= self.forget(&oldest.1);
         }
-        is_news
+        is_news || forgot_suspect
+    }
+
+    /// The node whose last fault is the longest ago, preferably one that is not suspect.
+    fn forgotten_first(&self) -> Option<(Instant, Arc<str>)> {
+        let spare = self.by_last.iter().take(MAX_FAULTS).find(|(_, name)| !self.suspects.contains(name));
+        spare.or_else(|| self.by_last.get_min()).cloned()
+    }
+
+    /// Faults of pending executors that have started since are void. Returns whether there were any.
+    fn retract_started(&mut self, app: &AppKey, known: &Application) -> bool {
+        let Some(nodes) = self.spread.0.get(app) else { return false };
+        let is_its = |fault: &NodeFault| fault.is_pending && fault.app == *app;
+        let pending: Vec<(Arc<str>, Arc<str>)> = nodes
+            .keys()
+            .filter_map(|node| self.nodes.get(node).map(|record| (node, record)))
+            .flat_map(|(node, record)| record.faults.iter().map(move |fault| (node, fault)))
+            .filter(|(_, fault)| is_its(fault))
+            .map(|(node, fault)| (node.clone(), fault.uid.clone()))
+            .collect();
+        if pending.is_empty() {
+            return false;
+        }
+        let running = known.executors().values().filter(|executor| executor.stage() == Stage::Running);
+        let running: HashSet<&str> = running.map(|executor| &*executor.uid).collect();
+        let mut is_any = false;
+        for (node, uid) in pending.iter().filter(|(_, uid)| running.contains(&**uid)) {
+            let Some(record) = self.nodes.get_mut(node) else { continue };
+            let Some(at) = record.faults.iter().position(|fault| fault.uid == *uid) else { continue };
+            let last = record.last();
+            let fault = record.faults.remove(at);
+            if let Some(last) = last {
+                self.by_last.remove(&(last, node.clone()));
+            }
+            self.spread.remove(&fault, node);
+            match record.last() {
+                Some(last) => _ = self.by_last.insert((last, node.clone())),
+                None => _ = self.forget(node),
+            }
+            is_any = true;
+        }
+        is_any
     }
 
     /// The schedulers that placed the pods of a node were read.

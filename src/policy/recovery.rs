@@ -121,6 +121,11 @@ macro_rules! rules {
                 matches!(self, RecoveryRule::Stuck | RecoveryRule::Unregistered | RecoveryRule::GivenUp)
             }
 
+            /// Whether it deletes a pod only if drivers are polled: it asks the driver before.
+            pub fn needs_polls(self) -> bool {
+                self.needs_view() || self == RecoveryRule::Hopeless
+            }
+
             /// Its settings if the policy file has none.
             pub fn defaults(self) -> RuleSettings {
                 match self {

@@ -71,7 +71,7 @@ fn last_driver(set: &ExecutorSet<'_>) -> Option<DriverRef> {
 /// Reports that more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
 fn too_many_failures(context: &CleanupContext<'_>, plan_context: &PlanContext<'_>) -> Option<Action> {
     let driver = context.set.driver.pod()?;
-    let lifecycle_conf = context.snapshot.conf(&driver.uid)?.lifecycle;
+    let lifecycle_conf = context.snapshot.conf(context.key, driver)?.lifecycle;
     // The driver does not count those of other creators.
     let unclaimed = plan_context.with_driver_of(context.set).filter(|other| other.creator.is_none());
     let own = std::iter::once(context.set).chain(unclaimed);
@@ -142,7 +142,8 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
             return due;
         }
         DriverLiveness::Alive(driver) => {
-            let conf = context.snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
+            let conf =
+                context.snapshot.conf(context.key, driver).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
             let notices = conf.detection_time();
             (context.lifecycle.grace.max(notices), notices.min(context.lifecycle.grace))
         }

@@ -10,8 +10,8 @@ use crate::spark::ids::{AppKey, PodKey};
 
 /// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or exists and
 /// cannot be read.
-pub(super) fn keeps(snapshot: &Snapshot, driver: &DriverPod) -> bool {
-    match snapshot.conf(&driver.uid) {
+pub(super) fn keeps(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> bool {
+    match snapshot.conf(key, driver) {
         Some(conf) => !conf.lifecycle.delete_on_termination,
         None => driver.conf_map.is_some(),
     }
@@ -37,15 +37,15 @@ pub(super) fn driver_keeps(
     // A restart forgets the last driver. An owner that has not been read may keep them.
     let owner_keeps = |owner: &Owner| match workload::owning_pod(snapshot, key.namespace(), owner) {
         OwningPod::Pod(pod) => match snapshot.driver_pod(key.namespace(), &pod.name) {
-            Some(driver) => driver.uid == pod.uid && keeps(snapshot, driver),
+            Some(driver) => driver.uid == pod.uid && keeps(snapshot, key, driver),
             None => !snapshot.referenced.contains_key(&PodKey::new(key.namespace(), &pod.name)),
         },
         OwningPod::Unread | OwningPod::None => false,
     };
     let mut owners =
         set.counts.iter().filter(|counts| counts.total > 0).filter_map(|counts| counts.template.owner.as_ref());
-    set.driver.pod().or_else(last).is_some_and(|driver| keeps(snapshot, driver))
+    set.driver.pod().or_else(last).is_some_and(|driver| keeps(snapshot, key, driver))
         || (owners.any(owner_keeps) && !fault_injection::injected(Bug::OwnerNotAsked))
-        || set.labelled.iter().any(|driver| keeps(snapshot, driver))
+        || set.labelled.iter().any(|driver| keeps(snapshot, key, driver))
         || set.index.is_some_and(|index| index.labelled > 0)
 }

@@ -49,7 +49,7 @@ pub fn plan(
     let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
     let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
     let sets = liveness::executor_sets(key, app, snapshot, owners, |creator| state.last_driver(creator));
-    state.observe_drivers(&sets, snapshot);
+    state.observe_drivers(&sets, snapshot, key);
     let mut by_driver: HashMap<&str, Vec<&ExecutorSet<'_>>> = HashMap::new();
     for set in &sets {
         if let Some(driver) = set.driver.pod() {

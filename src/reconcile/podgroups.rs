@@ -430,7 +430,7 @@ fn desired_group(
         .iter()
         .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
         .collect();
-    let conf = named.driver().and_then(|driver| context.snapshot.conf(&driver.uid));
+    let conf = named.driver().and_then(|driver| context.snapshot.conf(context.key, driver));
     let remembered = state.sets.get(&named.set.creator).is_some_and(|set| set.started);
     let facts = SizeFacts {
         conf,
@@ -507,7 +507,7 @@ fn with_driver(
 ) -> ResourceList {
     let driver = named.driver();
     let mut total = driver.map(|driver| driver.requests.clone()).unwrap_or_default();
-    let conf = driver.and_then(|driver| context.snapshot.conf(&driver.uid));
+    let conf = driver.and_then(|driver| context.snapshot.conf(context.key, driver));
     let each = if each.is_empty() {
         effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone())).unwrap_or_default()
     } else {

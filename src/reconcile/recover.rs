@@ -235,7 +235,7 @@ impl<'v> Round<'_, 'v> {
         let has_executors = counts().any(|counts| counts.live > 0)
             && plan_context.app.executors().values().any(|executor| is_wanted(executor));
         let replicas = target::replicas(self.context.snapshot, self.context.key, driver, plan_context.sets);
-        let target = target::target(self.context.snapshot, driver, view, replicas);
+        let target = target::target(self.context.snapshot, self.context.key, driver, view, replicas);
         let verdict = rules::of_driver(&self.context, of, driver, (has_executors, target), &mut self.state.recovery);
         self.take(verdict, creator);
         let verdict = rules::of_view(&self.context, of, driver, &mut self.state.recovery);

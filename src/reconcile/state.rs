@@ -13,6 +13,7 @@ use crate::recovery::report::RecoveryReport;
 use crate::recovery::state::RecoveryState;
 use crate::signature::Creator;
 use crate::snapshot::{GroupKey, Snapshot};
+use crate::spark::ids::AppKey;
 
 /// The state of one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,7 +71,7 @@ impl ApplicationState {
     }
 
     /// Records the live drivers, and forgets creators of which nothing is left.
-    pub(super) fn observe_drivers(&mut self, sets: &[ExecutorSet<'_>], snapshot: &Snapshot) {
+    pub(super) fn observe_drivers(&mut self, sets: &[ExecutorSet<'_>], snapshot: &Snapshot, key: &AppKey) {
         // The sets are sorted by creator.
         self.sets.retain(|creator, _| sets.binary_search_by_key(creator, |set| set.creator).is_ok());
         for set in sets {
@@ -79,7 +80,7 @@ impl ApplicationState {
                 if set.is_certain {
                     let state = self.sets.entry(set.creator).or_default();
                     state.driver = Some(driver);
-                    state.keeps = kept::keeps(snapshot, pod);
+                    state.keeps = kept::keeps(snapshot, key, pod);
                 }
             }
         }

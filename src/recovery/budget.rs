@@ -28,6 +28,8 @@ pub struct DeletionBudget {
     cluster: Log,
     /// How many deletions are reserved in the whole cluster.
     reserved: u32,
+    /// The deletions in each namespace, and how many are reserved: one tenant's pods take at most half of the cluster's budget.
+    namespaces: BTreeMap<String, (Log, u32)>,
     apps: BTreeMap<(AppKey, RecoveryRule), Spent>,
 }
 
@@ -125,6 +127,8 @@ pub enum Exhausted {
     Application(Instant),
     /// The budget for the cluster is used up until this time.
     Cluster(Instant),
+    /// The namespace's share of that, one half, is used up until this time.
+    Namespace(Instant),
     /// The driver replaced the last one, and another one is in the same trouble: the rule waits longer each time.
     BackOff(Instant),
     /// The pod was not deleted a moment ago, for this reason.
@@ -135,7 +139,11 @@ impl Exhausted {
     /// When the deletion is possible at the earliest.
     pub fn until(self) -> Instant {
         match self {
-            Exhausted::Application(at) | Exhausted::Cluster(at) | Exhausted::BackOff(at) | Exhausted::Held(_, at) => at,
+            Exhausted::Application(at)
+            | Exhausted::Cluster(at)
+            | Exhausted::Namespace(at)
+            | Exhausted::BackOff(at)
+            | Exhausted::Held(_, at) => at,
         }
     }
 
@@ -144,6 +152,7 @@ impl Exhausted {
         match self {
             Exhausted::Application(_) => "the rule's budget for this application is used up",
             Exhausted::Cluster(_) => "the budget of all rules for the cluster is used up",
+            Exhausted::Namespace(_) => "this namespace has used up half of the cluster's budget",
             Exhausted::BackOff(_) => "its predecessor was deleted for the same reason, so the rule waits longer",
             Exhausted::Held(why, _) => why,
         }
@@ -153,7 +162,13 @@ impl Exhausted {
 impl DeletionBudget {
     /// The budget of a leader that begins now.
     pub fn new(now: Instant) -> DeletionBudget {
-        DeletionBudget { since: now, cluster: Log::default(), reserved: 0, apps: BTreeMap::new() }
+        DeletionBudget {
+            since: now,
+            cluster: Log::default(),
+            reserved: 0,
+            namespaces: BTreeMap::new(),
+            apps: BTreeMap::new(),
+        }
     }
 
     /// This replica is leader again: meanwhile another one may have deleted pods.
@@ -161,6 +176,7 @@ impl DeletionBudget {
         self.since = now;
         // Nothing of what was planned before begins.
         self.reserved = 0;
+        self.namespaces.values_mut().for_each(|(_, reserved)| *reserved = 0);
         self.apps.values_mut().for_each(|spent| spent.reserved.clear());
     }
 
@@ -173,7 +189,11 @@ impl DeletionBudget {
     pub(crate) fn begin_round(&mut self, app: &AppKey) {
         let from = (app.clone(), RecoveryRule::ALL[0]);
         for (_, spent) in self.apps.range_mut(from..).take_while(|((of, _), _)| of == app) {
-            self.reserved = self.reserved.saturating_sub(count(spent.reserved.len()));
+            let freed = count(spent.reserved.len());
+            self.reserved = self.reserved.saturating_sub(freed);
+            if let Some((_, reserved)) = self.namespaces.get_mut(app.namespace()) {
+                *reserved = reserved.saturating_sub(freed);
+            }
             spent.reserved.clear();
         }
     }
@@ -194,8 +214,10 @@ impl DeletionBudget {
             return false;
         }
         let spent = self.apps.entry((app.clone(), rule)).or_default();
+        let (of_namespace, reserved) = self.namespaces.entry(app.namespace().to_owned()).or_default();
         if spent.reserved.remove(uid) {
             self.reserved = self.reserved.saturating_sub(1);
+            *reserved = reserved.saturating_sub(1);
         }
         let of = (rule, uid.clone());
         let is_retry = spent.deletions.charged(&of).is_some();
@@ -205,6 +227,7 @@ impl DeletionBudget {
         }
         spent.last_begun = Some(now);
         spent.deletions.charge(of.clone(), now);
+        of_namespace.charge(of.clone(), now);
         self.cluster.charge(of, now);
         true
     }
@@ -242,9 +265,13 @@ impl DeletionBudget {
         available(settings.budget, (&spent.deletions, own), &of, (self.since, now)).map_err(Exhausted::Application)?;
         available(recovery.budget, (&self.cluster, self.reserved), &of, (self.since, now))
             .map_err(Exhausted::Cluster)?;
+        let (of_namespace, reserved) = self.namespaces.entry(app.namespace().to_owned()).or_default();
+        let share = Budget { count: recovery.budget.count.div_ceil(2), ..recovery.budget };
+        available(share, (of_namespace, *reserved), &of, (self.since, now)).map_err(Exhausted::Namespace)?;
         // One that was charged already is counted already.
         if !is_retry && spent.reserved.insert(uid.clone()) {
             self.reserved += 1;
+            *reserved += 1;
         }
         Ok(())
     }
@@ -263,6 +290,9 @@ impl DeletionBudget {
                 spent.last_begun = spent.deletions.last();
             }
             self.cluster.take_back(&of);
+            if let Some((of_namespace, _)) = self.namespaces.get_mut(app.namespace()) {
+                of_namespace.take_back(&of);
+            }
         }
         spent.held.insert(deletion.uid.clone(), (why, now + TRY_AGAIN));
     }
@@ -270,6 +300,10 @@ impl DeletionBudget {
     /// Forgets deletions that no longer count.
     pub fn prune(&mut self, recovery: &Recovery, now: Instant) {
         self.cluster.expire(recovery.budget.per, 0, now);
+        self.namespaces.retain(|_, (log, reserved)| {
+            log.expire(recovery.budget.per, 0, now);
+            *reserved > 0 || log.last().is_some()
+        });
         self.apps.retain(|(_, rule), spent| {
             let settings = recovery.rule(*rule);
             let remembered = settings.budget.per.max(back_off(*rule, settings.after, spent.rounds) * 2);
@@ -350,7 +384,7 @@ mod tests {
     }
 
     fn app(number: u32) -> AppKey {
-        AppKey::new("default", &format!("spark-{number}"))
+        AppKey::new(&format!("team-{number}"), &format!("spark-{number}"))
     }
 
     fn uid(number: u32) -> Arc<str> {
@@ -404,6 +438,29 @@ mod tests {
         assert!(matches!(taking(1, 2), Err(Exhausted::Application(_))));
         assert_eq!(taking(2, 3), Ok(()));
         assert!(matches!(taking(3, 4), Err(Exhausted::Cluster(_))));
+    }
+
+    #[test]
+    fn one_namespace_takes_at_most_half_of_the_budget_of_the_cluster() {
+        let (rule, began) = (RecoveryRule::Refused, clock::instant());
+        let (recovery, now) = (recovery(rule, 100, 10), began + HOUR);
+        let mut budget = DeletionBudget::new(began);
+        // A tenant has as many applications as it likes.
+        let of = |number: u32| AppKey::new("evil", &format!("spark-{number}"));
+        for number in 0..5 {
+            assert_eq!(take(&mut budget, &recovery, (&of(number), rule), &uid(number), now), Ok(()));
+        }
+        let full = budget.reserve(&recovery, (&of(5), rule), &uid(5), now);
+        assert!(matches!(full, Err(Exhausted::Namespace(until)) if until > now), "{full:?}");
+        for number in 10..15 {
+            assert!(budget.reserve(&recovery, (&app(1), rule), &uid(number), now).is_ok(), "others are served");
+        }
+        // What is planned and not begun counts until the next round.
+        assert!(budget.reserve(&recovery, (&app(1), rule), &uid(15), now).is_err());
+        budget.begin_round(&app(1));
+        assert!(budget.reserve(&recovery, (&app(1), rule), &uid(15), now).is_ok());
+        budget.prune(&recovery, now + HOUR);
+        assert_eq!(budget.namespaces.keys().collect::<Vec<_>>(), ["team-1"]);
     }
 
     #[test]

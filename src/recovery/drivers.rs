@@ -52,7 +52,7 @@ pub fn to_poll(
     drivers.sort_unstable_by_key(|driver| driver.creator);
     drivers.dedup_by_key(|driver| driver.creator);
     let with_conf = |driver: &Arc<DriverPod>| {
-        let reads_conf = may_read_conf && driver.conf_map.is_none() && !snapshot.confs.contains_key(&driver.uid);
+        let reads_conf = may_read_conf && driver.conf_map.is_none() && snapshot.conf(app, driver).is_none();
         Some(DriverPoll { reads_conf, ..poll(snapshot, app, driver, access)? })
     };
     drivers.into_iter().filter_map(with_conf).collect()
@@ -61,7 +61,7 @@ pub fn to_poll(
 /// How a driver is polled; `None` if it cannot be.
 pub(super) fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod, access: DriverAccess) -> Option<DriverPoll> {
     let address = driver.address.clone().filter(|_| driver.phase == DriverPhase::Running && !driver.deleting)?;
-    let ui = snapshot.conf(&driver.uid).map_or_else(Ui::default, |conf| conf.ui);
+    let ui = snapshot.conf(app, driver).map_or_else(Ui::default, |conf| conf.ui);
     (ui.enabled && access != DriverAccess::None).then(|| DriverPoll {
         key: DriverViewKey { app: app.clone(), driver: driver.creator },
         pod: PodKey::new(app.namespace(), &driver.name),

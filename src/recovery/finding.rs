@@ -82,6 +82,8 @@ pub enum NoRemedy {
     ReportOnly,
     /// The driver has not answered one of its last two polls.
     NoView,
+    /// Drivers are not polled.
+    NotPolled,
     /// The driver is unknown, or only a label names it.
     UnknownDriver,
     /// A StatefulSet or Deployment creates the pod.
@@ -108,6 +110,7 @@ impl NoRemedy {
         match self {
             NoRemedy::ReportOnly => "only reported",
             NoRemedy::NoView => "not deleted, because its driver has not answered one of its last two polls",
+            NoRemedy::NotPolled => "not deleted, because drivers are not polled (recovery.driverView.access is none)",
             NoRemedy::UnknownDriver => "not deleted, because its driver is unknown",
             NoRemedy::Workload => "not deleted, because a StatefulSet or Deployment creates it",
             NoRemedy::NoExecId => {

@@ -117,6 +117,11 @@ impl RecoveryState {
         *checks
     }
 
+    /// A view shows that the driver counts on the executor of this uid.
+    pub(super) fn forget_checks(&mut self, uid: &str) {
+        self.checks.remove(uid);
+    }
+
     /// Since when views have shown that the driver has removed the executor of this uid.
     pub(super) fn removed_since(&self, uid: &str) -> Option<Instant> {
         self.checks.get(uid).map(|checks| checks.since)

@@ -52,6 +52,7 @@ pub fn replicas(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, sets: &[E
 /// How many executors a driver wants; `None` if that is not known. `replicas` are those of its StatefulSets or Deployments.
 pub fn target(
     snapshot: &Snapshot,
+    key: &AppKey,
     driver: &DriverPod,
     view: Option<&DriverView>,
     replicas: Option<u32>,
@@ -61,7 +62,7 @@ pub fn target(
         return Some(Target { count, source: TargetSource::Metric });
     }
     let by_workload = replicas.map(|count| Target { count, source: TargetSource::Replicas });
-    match snapshot.conf(&driver.uid).map(|conf| conf.allocation) {
+    match snapshot.conf(key, driver).map(|conf| conf.allocation) {
         Some(Allocation::Static { instances }) => Some(Target { count: instances, source: TargetSource::Instances }),
         // The driver changes it with its own target.
         _ if by_workload.is_some() => by_workload,

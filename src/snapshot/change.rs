@@ -435,7 +435,7 @@ impl Snapshot {
     fn forget(&mut self, namespace: &str, driver: Option<Arc<DriverPod>>, uid_now: Option<&str>) {
         let Some(driver) = driver else { return };
         if uid_now != Some(&*driver.uid) {
-            self.confs.remove(&driver.uid);
+            self.forget_confs(&driver.uid);
         }
         let Some(address) = &driver.address else { return };
         let key = PodKey::new(namespace, address);

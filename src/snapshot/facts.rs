@@ -18,6 +18,7 @@ use crate::spark::pod::{Pod, Workload};
 use crate::spark::resources::{self, ResourceList};
 use crate::spark::role::Role;
 use crate::spark::state::ExecutorPodState;
+use crate::spark::status::{Condition, ContainerStatus};
 
 /// An observed pod, in the form in which the snapshot stores it.
 #[derive(Clone, Debug)]
@@ -64,6 +65,9 @@ pub struct Executor {
     pub created: Option<NonZeroI64>,
     /// When its container started, as the kubelet states, in seconds since 1970.
     pub started: Option<NonZeroI64>,
+    /// Whether its node has done its part: the pod's sandbox is ready (condition `PodReadyToStartContainers`), or an init container has
+    /// started.
+    pub is_set_up: bool,
     /// The node to which it is bound.
     pub node: Option<Arc<str>>,
     /// When it was first observed, by our own clock; kept while its uid is the same. Not read from the pod.
@@ -411,6 +415,16 @@ fn is_over(pod: &Pod<'_>) -> bool {
     matches!(phase, "Succeeded" | "Failed") || (pod.spec.restart_policy.as_deref() == Some("Never") && ended())
 }
 
+/// Whether the node has made the pod's sandbox.
+fn is_set_up(pod: &Pod<'_>) -> bool {
+    let is_ready =
+        |condition: &Condition<'_>| condition.kind == "PodReadyToStartContainers" && condition.status == "True";
+    let has_started = |status: &ContainerStatus<'_>| {
+        status.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    pod.status.conditions.iter().any(is_ready) || pod.status.init_container_statuses.iter().any(has_started)
+}
+
 /// When the executor's container started.
 fn started<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
     started_container(pod, pod.executor_container())
@@ -471,6 +485,7 @@ impl Executor {
             is_proven: false,
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
             started: started(pod).and_then(seconds).and_then(NonZeroI64::new),
+            is_set_up: is_set_up(pod),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             first_seen: None,
             stage_seen: None,

@@ -1,5 +1,6 @@
 //! Nodes of the cluster.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -21,6 +22,8 @@ pub struct Node {
     pub ready: bool,
     /// Whether it is cordoned (`spec.unschedulable`).
     pub cordoned: bool,
+    /// Its labels, by which pods select it.
+    pub labels: BTreeMap<Box<str>, Box<str>>,
 }
 
 impl Node {
@@ -37,6 +40,8 @@ impl Node {
         #[derive(Deserialize)]
         struct Metadata {
             uid: String,
+            #[serde(default)]
+            labels: Option<BTreeMap<Box<str>, Box<str>>>,
         }
         #[derive(Default, Deserialize)]
         struct Spec {
@@ -69,6 +74,7 @@ impl Node {
             kubelet: bounded(&status.node_info.map(|info| info.kubelet_version).unwrap_or_default(), MAX_VERSION),
             ready: conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True"),
             cordoned: spec.unschedulable == Some(true),
+            labels: metadata.labels.unwrap_or_default(),
         })
     }
 }
@@ -79,11 +85,12 @@ mod tests {
 
     #[test]
     fn node_is_read_with_its_kubelet_and_condition() {
-        let json = r#"{"metadata":{"name":"n1","uid":"u1"},"spec":{"unschedulable":true},
+        let json = r#"{"metadata":{"name":"n1","uid":"u1","labels":{"pool":"gpu"}},"spec":{"unschedulable":true},
             "status":{"conditions":[{"type":"MemoryPressure","status":"False"},{"type":"Ready","status":"True"}],
             "nodeInfo":{"kubeletVersion":"v1.31.4"}}}"#;
         let node = Node::read(json).expect("a Node");
-        let expected = Node { uid: "u1".into(), kubelet: "v1.31.4".into(), ready: true, cordoned: true };
+        let labels = [("pool".into(), "gpu".into())].into();
+        let expected = Node { uid: "u1".into(), kubelet: "v1.31.4".into(), ready: true, cordoned: true, labels };
         assert_eq!(node, expected);
         let bare = Node::read(r#"{"metadata":{"name":"n1","uid":"u1"},"spec":{},"status":{}}"#).expect("a Node");
         assert!(!bare.ready && !bare.cordoned && bare.kubelet.is_empty());

@@ -12,6 +12,7 @@ use super::owner::{Workload, WorkloadKey};
 use super::quota::Quota;
 use super::state::{Conf, ReferencedPod, Snapshot};
 use crate::signature::Key;
+use crate::spark::conf::AppConf;
 use crate::spark::ids::{AppKey, PodKey};
 
 /// A change of an object that is not a labelled pod, or the result of one read of such an object.
@@ -51,6 +52,8 @@ pub enum RelatedChange {
     PriorityClassGone(Arc<str>),
     /// The configuration of the driver in the pod of this name and uid, for the applications that requested it.
     Conf(PodKey, Arc<str>, Conf, Vec<AppKey>),
+    /// What the driver in this pod, of this uid, states about the configuration of an application.
+    StatedConf(PodKey, Arc<str>, AppKey, Arc<AppConf>),
     /// One of our PodGroups was added or modified.
     Group(GroupKey, Group),
     /// One of our PodGroups was deleted.
@@ -172,6 +175,14 @@ impl Snapshot {
                 }
                 self.confs.insert(uid, conf);
                 waiters
+            }
+            RelatedChange::StatedConf(driver, uid, app, conf) => {
+                let known = self.driver_pod(driver.namespace(), driver.name());
+                if known.is_none_or(|pod| pod.uid != uid) {
+                    return Vec::new();
+                }
+                self.keep_stated_conf(uid, app.clone(), conf);
+                vec![app]
             }
             RelatedChange::Group(key, group) => {
                 if self.groups.get(&key).is_some_and(|known| **known == group) {

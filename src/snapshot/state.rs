@@ -38,6 +38,9 @@ pub enum Conf {
 /// Unused names of nodes are pruned only above this number of names.
 const PRUNE_NODES_ABOVE: usize = 256;
 
+/// Of how many applications without executors a driver's statements are kept.
+const MAX_STATED_CONFS: usize = 8;
+
 /// The snapshot. Cloning it is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -59,8 +62,11 @@ pub struct Snapshot {
     pub services: HashMap<PodKey, ServiceOwner>,
     /// Names of the cluster's priority classes; `None` until they are listed.
     pub priority_classes: Option<imbl::OrdSet<Arc<str>>>,
-    /// Configurations by the uid of the driver's pod.
+    /// Configurations in ConfigMaps, by the uid of the driver's pod.
     pub confs: HashMap<Arc<str>, Conf>,
+    /// Configurations that drivers without a ConfigMap state themselves, by the uid of the driver's pod and the application: a pod such
+    /// as a notebook's runs several applications, one after the other.
+    pub stated_confs: OrdMap<(Arc<str>, AppKey), Arc<AppConf>>,
     /// What running drivers say about their executors; only the leader has it.
     pub driver_views: HashMap<DriverViewKey, Arc<DriverView>>,
     /// Drivers that returned a view and refuse connections now, and since when; only the leader has them.
@@ -152,11 +158,37 @@ impl Snapshot {
         self.namespaces.get(name)
     }
 
-    /// A driver's configuration by the uid of its pod, if it is known.
-    pub fn conf(&self, driver_uid: &str) -> Option<&AppConf> {
-        match self.confs.get(driver_uid)? {
-            Conf::Known(conf) => Some(conf),
-            Conf::Unreadable => None,
+    /// The configuration of an application with this driver, if it is known.
+    pub fn conf(&self, app: &AppKey, driver: &DriverPod) -> Option<&AppConf> {
+        match self.confs.get(&driver.uid) {
+            Some(Conf::Known(conf)) => Some(conf),
+            Some(Conf::Unreadable) => None,
+            None if driver.conf_map.is_some() => None,
+            None => self.stated_confs.get(&(driver.uid.clone(), app.clone())).map(|conf| &**conf),
         }
+    }
+
+    /// Keeps what a driver states about an application, and forgets what it stated about others that are over.
+    pub(super) fn keep_stated_conf(&mut self, driver: Arc<str>, app: AppKey, conf: Arc<AppConf>) {
+        let over: Vec<_> =
+            self.stated_confs_of(&driver).filter(|(_, app)| !self.apps.contains_key(app)).cloned().collect();
+        // An application without executors may have some again.
+        let forgotten = over.len().saturating_sub(MAX_STATED_CONFS);
+        for key in over.iter().take(forgotten) {
+            self.stated_confs.remove(key);
+        }
+        self.stated_confs.insert((driver, app), conf);
+    }
+
+    pub(super) fn forget_confs(&mut self, driver: &Arc<str>) {
+        self.confs.remove(driver);
+        for key in self.stated_confs_of(driver).cloned().collect::<Vec<_>>() {
+            self.stated_confs.remove(&key);
+        }
+    }
+
+    fn stated_confs_of<'s>(&'s self, driver: &'s Arc<str>) -> impl Iterator<Item = &'s (Arc<str>, AppKey)> {
+        let own = self.stated_confs.range((driver.clone(), AppKey::new("", ""))..);
+        own.map(|(key, _)| key).take_while(move |(uid, _)| uid == driver)
     }
 }

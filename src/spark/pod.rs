@@ -125,6 +125,8 @@ pub struct Spec<'a> {
     pub node_selector: Option<Entries<'a>>,
     /// `spec.affinity` as raw JSON; only from a review.
     pub affinity: Option<Text<'a>>,
+    /// `spec.volumes` as raw JSON; only from a review.
+    pub volumes: Option<&'a str>,
     /// `spec.hostNetwork`: the pod's IP is its node's.
     pub host_network: bool,
     /// `spec.restartPolicy`.
@@ -266,11 +268,13 @@ impl<'a> Pod<'a> {
 
     /// The same pod with the placeholders of its lists of containers replaced by the lists.
     pub fn with_parts(mut self, part: impl Fn(&str) -> Option<&'a str>) -> Pod<'a> {
+        let whole = |raw: &'a str| part(raw).unwrap_or(raw);
         if let Body::Raw([containers, init_containers, ..]) = &mut self.body {
             for raw in [containers, init_containers] {
-                *raw = raw.map(|raw| part(raw).unwrap_or(raw));
+                *raw = raw.map(whole);
             }
         }
+        self.spec.volumes = self.spec.volumes.map(whole);
         self
     }
 
@@ -287,8 +291,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pod<'a> {
         let raw = |value: Option<&'a RawValue>| value.map(RawValue::get);
         let body =
             Body::Raw([raw(spec.containers), raw(spec.init_containers), raw(spec.overhead), raw(spec.resources)]);
-        let affinity = raw(spec.affinity).map(Text::from);
-        Ok(Pod { metadata, spec: Spec { affinity, ..spec.common(None) }, body, status: Status::default() })
+        let (affinity, volumes) = (raw(spec.affinity).map(Text::from), raw(spec.volumes));
+        let spec = Spec { affinity, volumes, ..spec.common(None) };
+        Ok(Pod { metadata, spec, body, status: Status::default() })
     }
 }
 
@@ -365,6 +370,7 @@ macro_rules! spec_wire {
                     node_name: self.node_name,
                     node_selector: self.node_selector,
                     affinity: None,
+                    volumes: None,
                     host_network: self.host_network.unwrap_or_default(),
                     restart_policy: self.restart_policy,
                     conf_map,
@@ -376,6 +382,7 @@ macro_rules! spec_wire {
 
 spec_wire!(ReviewedSpec {
     affinity: Option<&'a RawValue>;
+    volumes: Option<&'a RawValue>;
     containers: Option<&'a RawValue>;
     init_containers: Option<&'a RawValue>;
     overhead: Option<&'a RawValue>;

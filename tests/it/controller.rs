@@ -364,7 +364,7 @@ fn missing_configuration_of_pending_driver_is_looked_up_until_it_exists() {
     assert_eq!(harness.step_after(1).lookups, std::slice::from_ref(&lookup), "Spark creates it after the pod");
     let known = Conf::Known(Arc::new(AppConf::parse("spark.executor.instances=4")));
     harness.answered(&lookup, LookupResult::Conf(known));
-    assert!(harness.controller.snapshot().conf(DRIVER_UID).is_some());
+    assert!(harness.controller.snapshot().confs.contains_key(DRIVER_UID));
     harness.observe(&driver.phase("Running"));
     let quotas = Lookup::Quotas("default".into());
     assert_eq!(harness.step_after(1).lookups, [quotas], "it has no executors yet");

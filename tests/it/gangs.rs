@@ -3,6 +3,8 @@
 //!
 //! The tests apply each plan to the snapshot as the watch would show it, so each test is a short history.
 
+use std::sync::Arc;
+
 use crate::support::planned::*;
 use crate::support::*;
 use jiff::SignedDuration;
@@ -15,6 +17,7 @@ use spark_usher::snapshot::{
     Change, Conf, DriverPod, Group, GroupApi, GroupKey, PodChange, ReferencedPod, RelatedChange, Replaced, ServedApis,
     Snapshot,
 };
+use spark_usher::spark::conf::{Allocation, AppConf};
 use spark_usher::spark::ids::{AppKey, PodKey};
 
 // ---- creation ----
@@ -609,6 +612,37 @@ fn configuration_is_removed_with_its_driver() {
     assert!(cluster.snapshot.confs.is_empty() && cluster.snapshot.apps.is_empty());
     cluster.conf(DRIVER_UID, "late");
     assert!(cluster.snapshot.confs.is_empty(), "a late result is not stored");
+}
+
+#[test]
+fn each_application_of_a_pod_has_its_own_configuration() {
+    let mut cluster = Cluster::volcano();
+    let pod = PodKey::new("default", "nb-driver");
+    cluster.observe(&driver().ip("10.0.0.5"));
+    let states = |cluster: &mut Cluster, app: &str, conf: &str| {
+        let conf = Arc::new(AppConf::parse(conf));
+        let key = AppKey::new("default", app);
+        cluster.snapshot.apply(Change::Related(RelatedChange::StatedConf(pod.clone(), DRIVER_UID.into(), key, conf)));
+    };
+    let instances = |cluster: &Cluster, app: &str| {
+        let driver = cluster.snapshot.driver_pod("default", "nb-driver").unwrap();
+        cluster.snapshot.conf(&AppKey::new("default", app), driver).map(|conf| conf.allocation)
+    };
+    states(&mut cluster, "spark-a", "spark.executor.instances=10");
+    assert_eq!(instances(&cluster, "spark-a"), Some(Allocation::Static { instances: 10 }));
+    // Its kernel restarts: nothing is known of the next application until the driver states it.
+    assert_eq!(instances(&cluster, "spark-b"), None);
+    states(&mut cluster, "spark-b", "spark.executor.instances=2");
+    assert_eq!(instances(&cluster, "spark-b"), Some(Allocation::Static { instances: 2 }));
+    // A notebook runs many applications in its life.
+    for number in 0..100 {
+        states(&mut cluster, &format!("spark-{number:03}"), "");
+    }
+    assert!(cluster.snapshot.stated_confs.len() <= 10, "{}", cluster.snapshot.stated_confs.len());
+    cluster.snapshot.apply(Change::Pods(PodChange::Gone(pod.clone(), DRIVER_UID.into())));
+    assert!(cluster.snapshot.stated_confs.is_empty());
+    states(&mut cluster, "spark-a", "");
+    assert!(cluster.snapshot.stated_confs.is_empty(), "a late result is not stored");
 }
 
 #[test]

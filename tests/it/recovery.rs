@@ -85,7 +85,7 @@ fn nothing_of_a_living_driver_is_deleted_without_its_view() {
     let mut scene = Scene::new(Recovery { driver_view, ..act(RecoveryRule::Stuck) });
     scene.harness.observe(&starting(1));
     scene.run(1000);
-    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NoView)));
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NotPolled)));
 
     // The driver has dropped listener events.
     let dropped = DriverMetrics { dropped_events: Some(1), queued_events: Some(0), target: None };

@@ -69,7 +69,13 @@ fn name(node: u64) -> String {
 }
 
 fn nodes() -> Change {
-    let node = |number| Node { uid: name(number).into(), kubelet: "v1.31.4".into(), ready: true, cordoned: false };
+    let node = |number| Node {
+        uid: name(number).into(),
+        kubelet: "v1.31.4".into(),
+        ready: true,
+        cordoned: false,
+        labels: [].into(),
+    };
     let all = (0..NODES).map(|number| (name(number).into(), node(number))).collect();
     Change::Related(RelatedChange::Replaced(Replaced::Nodes(all)))
 }

@@ -2,6 +2,7 @@
 //! of one tenant do not keep those of the others waiting.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use crate::snapshot::DriverViewKey;
 
@@ -19,6 +20,8 @@ const MAX_MEMORY_OF_NAMESPACE: usize = 32 << 20;
 pub(super) struct Slots {
     running: usize,
     namespaces: BTreeMap<String, Namespace>,
+    /// The namespace whose waiting driver was polled last.
+    last: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +50,14 @@ impl Slots {
 
     /// Begins a poll of a driver that has waited.
     pub(super) fn begin_waiting(&mut self) -> Option<DriverViewKey> {
-        let of = self.namespaces.values_mut().find(|of| !of.waiting.is_empty() && of.running < MAX_OF_NAMESPACE)?;
+        // The namespaces take turns.
+        let last = self.last.take().unwrap_or_default();
+        let is_ready = |of: &Namespace| !of.waiting.is_empty() && of.running < MAX_OF_NAMESPACE;
+        let after = (Bound::Excluded(last.as_str()), Bound::Unbounded);
+        let next = self.namespaces.range::<str, _>(after).chain(self.namespaces.iter()).find(|(_, of)| is_ready(of));
+        let name = next.map(|(name, _)| name.clone());
+        self.last = name.clone().or(Some(last));
+        let of = self.namespaces.get_mut(&name?)?;
         let key = of.waiting.pop_front()?;
         of.running += 1;
         self.running += 1;

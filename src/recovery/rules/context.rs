@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
-use crate::policy::{Finished, Mode, Recovery, RecoveryRule};
+use crate::policy::{DriverAccess, Finished, Mode, Recovery, RecoveryRule};
 use crate::recovery::drivers::{self, DriverPoll};
 use crate::recovery::finding::{Check, Finding, NoRemedy, Remedy, Verdict};
 use crate::recovery::registration::view_of;
@@ -69,6 +69,14 @@ pub(super) fn not_of_workload(executor: &Executor) -> Result<(), NoRemedy> {
 }
 
 impl<'v> RuleContext<'v> {
+    /// Why a driver has no view that counts.
+    pub(super) fn no_view(&self) -> NoRemedy {
+        match self.recovery.driver_view.access {
+            DriverAccess::None => NoRemedy::NotPolled,
+            DriverAccess::Pod | DriverAccess::Proxy => NoRemedy::NoView,
+        }
+    }
+
     /// Whether a rule is off.
     pub(super) fn is_off(&self, rule: RecoveryRule) -> bool {
         self.recovery.rule(rule).mode == Mode::Off
@@ -133,7 +141,12 @@ impl<'v> RuleContext<'v> {
 }
 
 /// What a deletion needs if the driver is alive and may register the executor any moment.
-pub(super) fn by_view(of: &SetContext<'_>, executor: &Executor, effect: &'static str) -> Result<Remedy, NoRemedy> {
+pub(super) fn by_view(
+    context: &RuleContext<'_>,
+    of: &SetContext<'_>,
+    executor: &Executor,
+    effect: &'static str,
+) -> Result<Remedy, NoRemedy> {
     not_of_workload(executor)?;
     let Some(id) = executor.exec_id else { return Err(NoRemedy::NoExecId) };
     if !of.set.is_certain || !matches!(of.set.driver, DriverLiveness::Alive(_)) {
@@ -142,7 +155,7 @@ pub(super) fn by_view(of: &SetContext<'_>, executor: &Executor, effect: &'static
     if of.keeps && !fault_injection::injected(Bug::LiveNotKept) {
         return Err(NoRemedy::Kept);
     }
-    let Some((_, poll)) = &of.view else { return Err(NoRemedy::NoView) };
+    let Some((_, poll)) = &of.view else { return Err(context.no_view()) };
     Ok(Remedy { check: Check::NotRegistered(Box::new(poll.clone()), id), effect })
 }
 

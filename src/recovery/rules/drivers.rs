@@ -104,12 +104,12 @@ fn hopeless(
 /// The deletion of a driver without executors. Its view must be answered: a driver that has not created its SparkContext yet, or has
 /// stopped it and goes on, needs no executors.
 fn give_up(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &DriverPod) -> Result<Remedy, NoRemedy> {
-    let in_cluster = context.snapshot.conf(&driver.uid).is_some_and(|conf| conf.in_driver_pod);
+    let in_cluster = context.snapshot.conf(context.key, driver).is_some_and(|conf| conf.in_driver_pod);
     if !in_cluster && !fault_injection::injected(Bug::HopelessInClientMode) {
         return Err(NoRemedy::NotInCluster);
     }
     not_of_workload(driver)?;
-    let Some((view, poll)) = &of.view else { return Err(NoRemedy::NoView) };
+    let Some((view, poll)) = &of.view else { return Err(context.no_view()) };
     if view.executors().iter().any(|row| row.is_active) {
         return Err(NoRemedy::Registered);
     }

@@ -25,7 +25,15 @@ pub(super) fn decide(
     state: &mut RecoveryState,
 ) -> Verdict {
     let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
-    let Registration::Removed(row) = registration_in(Some(view), executor, None) else { return Verdict::Nothing };
+    let row = match registration_in(Some(view), executor, None) {
+        Registration::Removed(row) => row,
+        // Views that show it as removed count only one after another.
+        Registration::Registered(_) => {
+            state.forget_checks(&executor.uid);
+            return Verdict::Nothing;
+        }
+        Registration::NotRegistered | Registration::Unknown => return Verdict::Nothing,
+    };
     let checks = state.check(&executor.uid, view.at);
     if checks.count < context.recovery.given_up_views && !fault_injection::injected(Bug::GivenUpAtOnce) {
         return Verdict::At(context.next_view(view));
@@ -37,7 +45,7 @@ pub(super) fn decide(
         let message = format!("runs, although its driver removed it at least {} ago{why}", context.ago(since));
         let remedy = match reason.is_some_and(is_caused_by_app) && !fault_injection::injected(Bug::FailuresNotKept) {
             true => Err(NoRemedy::ForInspection),
-            false => by_view(of, executor, "its resources are free again"),
+            false => by_view(context, of, executor, "its resources are free again"),
         };
         context.about(RULE, executor, since, message, remedy)
     })

@@ -35,7 +35,7 @@ pub fn of_view(
     // The ids about which these rows say something.
     let first = rows.first().filter(|_| checked.start > 0).and_then(|row| row.id).unwrap_or_default();
     let last = rows.last().filter(|_| checked.end < view.executors().len()).and_then(|row| row.id).unwrap_or(u64::MAX);
-    let conf = context.snapshot.conf(&driver.uid).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
+    let conf = context.snapshot.conf(context.key, driver).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
     let is_row = |id| view.executor(id).is_some_and(|row| row.is_active);
     let tracked = state.missing(driver.creator, (first, last), &missing, is_row, context.now.at);
     // The driver has noticed nothing if a view shows that which was requested after that time.
