@@ -165,7 +165,8 @@ fn subject(exit: &Exit, snapshot: &Snapshot) -> Subject {
 fn message(exit: &Exit) -> String {
     let node = exit.executor.node.as_deref().map_or_else(String::new, |node| format!(" on {node}"));
     let detail = exit.detail();
-    let colon = if detail.is_empty() { "" } else { ": " };
+    // The text is a sentence.
+    let space = if detail.is_empty() { "" } else { " " };
     let perhaps = if exit.possibly_reported { " (may have been reported before)" } else { "" };
-    format!("{} ({}{node}): {}{colon}{detail}{perhaps}", exit.cause, exit.executor.name, exit.cause.text())
+    format!("{} ({}{node}): {}{space}{detail}{perhaps}", exit.cause, exit.executor.name, exit.cause.text())
 }

@@ -28,6 +28,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
             if let Some(caution) = caution {
                 writeln!(err, "warning: {caution}")?;
             }
+            if args.source.debug.is_none() {
+                writeln!(
+                    err,
+                    "note: nodes are judged by the default settings and by existing pods only; --debug shows what spark-usher knows"
+                )?;
+            }
             if let Some(name) = name {
                 report.nodes.retain(|node| node.name == name);
             }

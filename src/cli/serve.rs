@@ -232,7 +232,7 @@ fn certificate(args: &Args, namespace: &str) -> anyhow::Result<CertificateSource
     }
     ensure!(
         !args.self_signed_for.is_empty(),
-        "expected --tls-secret and --tls-names, --tls-cert and --tls-key, or --self-signed-for"
+        "expected --tls-secret and --tls-names, --tls-cert and --tls-key, or --self-signed-for and --ca-out"
     );
     let authority = Authority::new("spark-usher", clock::now()).context("cannot create a CA")?;
     let names = rotation::checked_names(&args.self_signed_for)

@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::anyhow;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{ClientBuilder, ConfigExt};
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower_http::decompression::DecompressionLayer;
 
@@ -68,14 +68,19 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match kubeconfig {
         Some(path) => {
-            let read = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
-            let config = Config::from_custom_kubeconfig(read, &options).await;
-            config.with_context(|| format!("--kubeconfig {}", path.display()))?
+            let of_file = |error: KubeconfigError| anyhow!("--kubeconfig {}: {}", path.display(), Brief(&error));
+            let read = Kubeconfig::read_from(path).map_err(of_file)?;
+            Config::from_custom_kubeconfig(read, &options).await.map_err(of_file)?
         }
-        None if context.is_some() => Config::from_kubeconfig(&options).await.context("--context")?,
-        None => Config::infer().await.context(
-            "no API server is configured: expected --kubeconfig FILE, $KUBECONFIG, ~/.kube/config, or a pod's service account",
-        )?,
+        None if context.is_some() => {
+            Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("--context: {}", Brief(&error)))?
+        }
+        None => Config::infer().await.map_err(|error| {
+            anyhow!(
+                "no API server is configured: expected --kubeconfig FILE, $KUBECONFIG, ~/.kube/config, or a pod's service account ({})",
+                Brief(&error)
+            )
+        })?,
     };
     config.connect_timeout = Some(CONNECT);
     Ok(config)

@@ -168,8 +168,9 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
     }
     if file.lifecycle.poll.0 < SHORTEST_POLL {
         warnings.push(format!(
-            "lifecycle.poll is {:?}: every poll lists the metadata of all Spark pods in the cluster",
-            file.lifecycle.poll.0
+            "lifecycle.poll is {:?}: every poll lists the metadata of all Spark pods in the cluster{}",
+            file.lifecycle.poll.0,
+            if file.lifecycle.poll.0 < Duration::from_secs(1) { "; 1s applies" } else { "" }
         ));
     }
     warnings.extend(recovery::warnings(&file.recovery));
@@ -258,6 +259,11 @@ fn expected(message: &str) -> String {
         "expected sequence start" => return "expected a list".to_owned(),
         "expected mapping start" => return "expected a map of keys and values".to_owned(),
         "expected string scalar" => return "expected a string".to_owned(),
+        // The rest is about the settings of the library.
+        _ if message.starts_with("duplicate mapping key") => {
+            let message = message.split(", set ").next().unwrap_or_default();
+            return format!("{message}: expected each key once");
+        }
         _ => return message.to_owned(),
     };
     format!("{message}: expected {hint}")

@@ -82,6 +82,11 @@ pub(super) fn warnings(file: &Nodes) -> Vec<String> {
             warnings.push(format!("nodes.{key} is {count}: {} applies", count.clamp(1, most)));
         }
     }
+    for (key, span) in [("window", file.window), ("expires", file.expires)] {
+        if span.0.is_zero() {
+            warnings.push(format!("nodes.{key} is 0: no node is ever suspect"));
+        }
+    }
     if file.applications == 1 {
         warnings.push("nodes.applications is 1: one broken application can make nodes suspect".to_owned());
     }

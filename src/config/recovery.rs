@@ -277,6 +277,9 @@ pub(super) fn warnings(file: &Recovery) -> Vec<String> {
             warnings.push(format!("recovery.{key}.mode is act with a budget of 0: nothing is deleted"));
         }
     }
+    if file.given_up.views == Some(0) {
+        warnings.push("recovery.givenUp.views is 0: 1 applies".to_owned());
+    }
     if file.driver_view.interval.0 < SHORTEST_DRIVER_POLL {
         warnings.push(format!(
             "recovery.driverView.interval is {:?}: drivers are polled every {SHORTEST_DRIVER_POLL:?} at most",

@@ -24,9 +24,21 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("{text:?} is not a duration: expected a value such as 180s, 5m or 1h30m");
-        let parsed: SignedDuration = text.parse().map_err(|_| expected())?;
-        Duration::try_from(parsed).map(Span).map_err(|_| expected())
+        let expected = || format!("{text:?} is not a duration: expected a value such as 180s, 5m, 1h30m or 7d");
+        // A day has 24 hours here, which a calendar's has not always.
+        let (days, rest) = match text.split_once('d') {
+            Some((days, rest)) if days.bytes().all(|digit| digit.is_ascii_digit()) => {
+                (days.parse::<u64>().map_err(|_| expected())?, rest)
+            }
+            _ => (0, text),
+        };
+        let parsed: SignedDuration = if rest.is_empty() && rest.len() < text.len() {
+            SignedDuration::ZERO
+        } else {
+            rest.parse().map_err(|_| expected())?
+        };
+        let rest = Duration::try_from(parsed).map_err(|_| expected())?;
+        Ok(Span(Duration::from_secs(days.saturating_mul(86_400)).saturating_add(rest)))
     }
 }
 
@@ -42,8 +54,8 @@ impl schemars::JsonSchema for Span {
         "Span".into()
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"type": "string", "description": "A duration such as 180s, 5m or 1h30m.",
-            "pattern": "^[0-9]", "examples": ["180s", "5m", "1h30m"]})
+        schemars::json_schema!({"type": "string", "description": "A duration such as 180s, 5m, 1h30m or 7d.",
+            "pattern": "^[0-9]", "examples": ["180s", "5m", "1h30m", "7d"]})
     }
 }
 
@@ -56,8 +68,10 @@ mod tests {
         assert_eq!("180s".parse(), Ok(Span::secs(180)));
         assert_eq!("5m".parse(), Ok(Span::secs(300)));
         assert_eq!("1h30m".parse(), Ok(Span::secs(5400)));
+        assert_eq!("7d".parse(), Ok(Span::secs(7 * 86_400)));
+        assert_eq!("1d12h".parse(), Ok(Span::secs(36 * 3600)));
         assert_eq!("100ms".parse::<Span>().unwrap().0, Duration::from_millis(100));
-        for bad in ["", "5", "soon", "-5m"] {
+        for bad in ["", "5", "soon", "-5m", "d", "-1d", "1.5d", "99999999999999999999d", "1dd"] {
             assert!(bad.parse::<Span>().unwrap_err().contains("expected a value such as"), "{bad}");
         }
     }

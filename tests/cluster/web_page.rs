@@ -71,6 +71,31 @@ async fn page_shows_applications_protects_itself_and_is_updated() {
             assert!(!refused.contains("spark-1"));
         }
     }
+    // A page of another site cannot even cause the work; a link on it works.
+    let fetch = |site: &str, mode: &str, dest: &str| {
+        format!("{LOCAL}Sec-Fetch-Site: {site}\r\nSec-Fetch-Mode: {mode}\r\nSec-Fetch-Dest: {dest}\r\n")
+    };
+    for (site, mode, dest, status) in [
+        ("cross-site", "no-cors", "empty", "403"),
+        ("cross-site", "navigate", "iframe", "403"),
+        ("same-site", "cors", "empty", "403"),
+        ("cross-site", "navigate", "document", "200"),
+        ("same-origin", "cors", "empty", "200"),
+        ("none", "navigate", "document", "200"),
+    ] {
+        for path in ["/", "/debug/apps"] {
+            let response = get(address, path, &fetch(site, mode, dest)).await;
+            assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{path} {site} {mode}: {response}");
+            assert!(
+                response.contains("x-content-type-options: nosniff") && response.contains("cache-control: no-store")
+            );
+        }
+    }
+    // Two names, or one that is no text, whatever the address says.
+    for hosts in ["Host: localhost\r\nHost: evil.example\r\n"] {
+        let response = get(address, "http://127.0.0.1/", hosts).await;
+        assert!(response.starts_with("HTTP/1.1 4"), "{response}");
+    }
     let mut live = open(address, &format!("/?namespace={}", cluster.namespace), EVENTS).await;
     let first = read_until(&mut live, "\n\n").await;
     assert!(first.contains("content-type: text/event-stream"), "{first}");

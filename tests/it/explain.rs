@@ -290,6 +290,7 @@ fn invalid_policy_file_is_rejected_with_line_key_and_expected_value() {
         ("recovery: {groups: {budget: 1/h}}", 1, "recovery.groups", "mode"),
         ("nodes: {maxShare: 5}", 1, "nodes.maxShare", "expected 0% to 100%"),
         ("nodes: {failures: many}", 1, "nodes.failures", "expected a whole number"),
+        ("recovery: {stuck: {mode: off, mode: act}}", 1, "recovery.stuck", "mode: expected each key once"),
         ("policies: [", 1, "", ""),
     ] {
         let output = usher(&["config", "check", "-"], text);
@@ -298,6 +299,25 @@ fn invalid_policy_file_is_rejected_with_line_key_and_expected_value() {
         assert!(message.contains(&format!("line {line}, ")), "{text}: {message}");
         assert!(message.contains(key) && message.contains(expected), "{text}: {message}");
     }
+}
+
+#[test]
+fn check_says_which_pods_would_be_deleted() {
+    for (text, expected) in [
+        ("", "pods are deleted by: orphans, refused"),
+        (
+            "recovery: {stuck: {mode: act}, orphans: {mode: warn}}\nlifecycle: {finished: delete, keepFailed: 7d}",
+            "pods are deleted by: stuck, refused, lifecycle.finished",
+        ),
+        ("recovery: {act: false}", "no pods are deleted"),
+        ("lifecycle: {dryRun: true, finished: delete}", "no pods are deleted"),
+    ] {
+        let output = usher(&["config", "check", "-"], text);
+        assert!(code(&output) == 0 && out(&output).ends_with(&format!("{expected}\n")), "{text}: {}", out(&output));
+    }
+    let warned = |text: &str| err(&usher(&["config", "check", "-"], text)).to_owned();
+    assert!(warned("nodes: {window: 0s}").contains("nodes.window is 0: no node is ever suspect"));
+    assert!(warned("lifecycle: {poll: 100ms}").contains("; 1s applies"));
 }
 
 #[test]
@@ -312,6 +332,11 @@ fn unreachable_policy_and_unused_section_yield_warnings() {
         ),
         ("orphans: {after: 1s}", "recovery.orphans.after is less than 10s, which applies"),
         ("hopeless: {mode: act, budget: 0/h}", "recovery.hopeless.mode is act with a budget of 0: nothing is deleted"),
+        (
+            "driverView: {access: none}, hopeless: {mode: act}",
+            "recovery.hopeless.mode is act, but recovery.driverView.access is none",
+        ),
+        ("givenUp: {views: 0}", "recovery.givenUp.views is 0: 1 applies"),
         ("budget: 0/h", "recovery.orphans.mode is act with a budget of 0: nothing is deleted"),
     ] {
         let output = usher(&["config", "check", "-"], &format!("recovery: {{{text}}}"));

@@ -215,3 +215,88 @@ fn lives_of_executors_are_in_the_order_of_their_creation_and_each_is_shown_once(
     assert!(timeline.executors[0].abnormal && !timeline.executors[2].abnormal);
     assert!(harness.why("nb-exec-1").timelines.is_empty(), "only of applications");
 }
+
+#[test]
+fn pod_that_a_kubelet_rejected_exited_when_its_status_says() {
+    let mut harness = ReportHarness::new();
+    let mut rejected = running(1);
+    rejected.0["status"] = json!({"phase": "Failed", "reason": "OutOfcpu", "startTime": "2026-11-17T09:00:00Z", "conditions": [
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-17T08:59:59Z"},
+        {"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-17T09:00:01Z"}]});
+    harness.observe(&driver()).observe(&rejected);
+    let exit = harness.app().exits.remove(0);
+    assert_eq!((&*exit.cause, &*exit.at), ("admission-refused", "2026-11-17T09:00:01Z"));
+}
+
+#[test]
+fn no_application_crowds_out_the_exits_of_others() {
+    let mut harness = ReportHarness::new();
+    harness.observe(&driver()).observe(&exited(running(1), 52, "2026-11-21T09:00:00Z"));
+    // A tenant with many applications, and one application with many exits.
+    for number in 0..2500_u32 {
+        let app = format!("spark-evil-{}", number % 10);
+        let mut pod = pod(&format!("evil-{number}")).executor_of(&app, number).stored(&format!("evil-{number}"));
+        pod.0["metadata"]["namespace"] = "evil".into();
+        pod.0["metadata"]["creationTimestamp"] = "2026-11-21T08:00:00Z".into();
+        harness.observe(&exited(pod, 1, "2026-11-21T09:00:00Z"));
+    }
+    let history = harness.history();
+    assert_eq!(history.exits.len(), 2048);
+    let apps = views::apps(harness.store.snapshot(), &history, None, harness.now.wall);
+    let of = |app: &str| apps.iter().find(|report| report.app == app).unwrap();
+    assert_eq!((of(APP).ended["jvm-oom"], of(APP).forgotten), (1, 0));
+    let evil: Vec<(usize, u64)> = (0..10)
+        .map(|number| of(&format!("spark-evil-{number}")))
+        .map(|app| (app.ended["error"], app.forgotten))
+        .collect();
+    assert!(evil.iter().all(|(kept, forgotten)| *kept as u64 + forgotten == 250 && *kept >= 204), "{evil:?}");
+    // The newest of each are kept.
+    assert!(history.exits.iter().any(|exit| &*exit.executor.name == "evil-2499"));
+    // What is forgotten is still drawn by what the pods say.
+    let shown = views::application(harness.store.snapshot(), &history, "evil", "spark-evil-0", harness.now.wall);
+    let lives = &shown.timelines[0].executors;
+    assert!(lives.len() == 200 && lives.iter().all(|life| life.ended.is_some() && life.abnormal), "{lives:?}");
+}
+
+#[test]
+fn timeline_prefers_executors_that_exited_abnormally_or_have_not_started() {
+    let mut harness = ReportHarness::new();
+    let created = |mut pod: PodBuilder| {
+        pod.0["metadata"]["creationTimestamp"] = "2026-11-21T08:00:00Z".into();
+        pod
+    };
+    harness.observe(&driver()).observe(&created(exited(running(1), 52, "2026-11-21T09:00:00Z")));
+    for id in 2..400 {
+        let mut pod = created(running(id));
+        pod.0["status"]["containerStatuses"] =
+            json!([{"name": "main", "state": {"running": {"startedAt": "2026-11-21T08:01:00Z"}}}]);
+        harness.observe(&pod);
+    }
+    harness.observe(&created(running(400).phase("Pending")));
+    let shown = views::application(harness.store.snapshot(), &harness.history(), "default", APP, harness.now.wall);
+    let timeline = &shown.timelines[0];
+    assert_eq!((timeline.executors.len(), timeline.omitted), (200, 200));
+    let ids: Vec<u64> = timeline.executors.iter().filter_map(|life| life.id).collect();
+    assert!(ids.contains(&1) && ids.contains(&400) && ids.contains(&399) && ids.is_sorted(), "{ids:?}");
+}
+
+#[test]
+fn driver_that_was_gone_when_its_executors_exited_is_not_unknown() {
+    let mut harness = ReportHarness::new();
+    harness.observe(&driver()).observe(&running(1));
+    harness.delete(&driver()).delete(&running(1).deleting());
+    let app = harness.app();
+    assert_eq!((&*app.driver.liveness, app.driver_state()), ("gone", "gone"));
+    assert!(!app.is_driver_in_trouble(), "nothing is left of it");
+}
+
+#[test]
+fn live_executors_that_nothing_deletes_are_shown() {
+    let mut harness = ReportHarness::new();
+    harness.observe(&executor(7).stored("e7").phase("Running"));
+    let app = harness.app();
+    assert_eq!((app.unowned, &*app.driver.liveness, app.troubled.len()), (1, "unknown", 0));
+    assert!(app.trouble().contains("1 without an ownerReference"), "{}", app.trouble());
+    let why = harness.why("nb-exec-7").executors.remove(0).what.why.unwrap();
+    assert!(why.contains("has no ownerReference, and its driver is not known"), "{why}");
+}

@@ -46,6 +46,16 @@ pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
         // Without a Deployment nothing else can be checked.
         return out;
     }
+    if facts.deployments.is_err() && facts.mutating.is_err() {
+        let what = format!(
+            "the installation cannot be checked: neither Deployments in namespace {} nor webhook configurations can be read",
+            facts.namespace
+        );
+        out.push(Finding::failed(
+            what,
+            "use a kubeconfig whose user may get and list them, such as a cluster administrator's",
+        ));
+    }
     let policies = policy(facts, &mut out);
     if let Some((_, webhook)) = &ours {
         certificate(facts, "mutating", webhook, &mut out);
@@ -232,7 +242,10 @@ fn certificate(facts: &Facts, kind: &str, webhook: &Value, out: &mut Vec<Finding
         }
     };
     let service = |key: &str| text(webhook, &["clientConfig", "service", key]);
-    let name = format!("{}.{}.svc", service("name"), service("namespace"));
+    // API servers verify the certificate for the host of a URL, or for the name of a Service.
+    let url: Option<hyper::Uri> = text(webhook, &["clientConfig", "url"]).parse().ok();
+    let host = url.as_ref().and_then(hyper::Uri::host).map(|host| host.trim_matches(['[', ']']).to_owned());
+    let name = host.unwrap_or_else(|| format!("{}.{}.svc", service("name"), service("namespace")));
     let chain = String::from_utf8_lossy(&chain);
     if !verifies(&chain, std::slice::from_ref(&name), &[&bundle], facts.now) {
         out.push(Finding::failed(

@@ -96,6 +96,8 @@ pub(super) async fn gather(
     };
     let deployments = all(resource("apps", "v1", "Deployment", "deployments"), Some(namespace), "").await;
     let deployments = deployments.map(|all| all.into_iter().filter(serves).collect::<Vec<_>>());
+    // Nothing is derived from what could not be read.
+    let unread = deployments.as_ref().err().cloned();
     let deployment = deployments.as_ref().ok().and_then(|all| all.first()).cloned().unwrap_or_default();
     let pod = deployment.pointer("/spec/template/spec").cloned().unwrap_or_default();
     let arg = |name: &str| argument(&pod, name);
@@ -108,7 +110,10 @@ pub(super) async fn gather(
         Ok(found.and_then(|object| serde_json::to_value(object).ok()))
     };
     let secret = arg("--tls-secret").or_else(|| volume(&pod, "secret", "secretName"));
-    let policy = policy_file(client, namespace, &pod).await;
+    let policy = match unread {
+        Some(error) => Err(format!("the Deployment that names it: {error}")),
+        None => policy_file(client, namespace, &pod).await,
+    };
     let own = entries(&deployment, &["spec", "selector", "matchLabels"]).map(|(key, value)| format!("{key}={value}"));
     let own = own.collect::<Vec<_>>().join(",");
     let account = text(&pod, &["serviceAccountName"]);

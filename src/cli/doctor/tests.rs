@@ -110,6 +110,39 @@ fn healthy_installation_has_only_ok_findings() {
 }
 
 #[test]
+fn installation_that_cannot_be_read_is_not_ok() {
+    let forbidden = || "is forbidden".to_owned();
+    let mut facts = healthy();
+    facts.deployments = Err(forbidden());
+    facts.policy = Err(format!("the Deployment that names it: {}", forbidden()));
+    facts.mutating = Err(forbidden());
+    let all = examine(&facts);
+    let failures: Vec<&Finding> = all.iter().filter(|finding| finding.grade == Grade::Failed).collect();
+    assert!(failures.len() == 1 && failures[0].what.contains("the installation cannot be checked"), "{all:#?}");
+    assert!(all.iter().all(|finding| !finding.what.contains("no policy file")), "{all:#?}");
+}
+
+#[test]
+fn certificate_of_a_webhook_by_url_is_verified_for_its_host() {
+    let authority = Authority::new("ours", NOW).unwrap();
+    let pair = authority.serve(&["usher.example"], &[[127, 0, 0, 1].into()]).unwrap();
+    let mut facts = healthy();
+    facts.secret =
+        Ok(Some(json!({"data": {"tls.crt": STANDARD.encode(pair.certificate), "tls.key": STANDARD.encode(pair.key)}})));
+    let set = |facts: &mut Facts, url: &str| {
+        for (all, name) in [(&mut facts.mutating, "mutate"), (&mut facts.validating, "validate")] {
+            all.as_mut().unwrap()[0]["webhooks"][0]["clientConfig"] =
+                json!({"caBundle": STANDARD.encode(authority.pem()), "url": format!("https://{url}/{name}")});
+        }
+    };
+    let is_verified = |facts: &Facts| !examine(facts).iter().any(|finding| finding.what.contains("does not verify"));
+    for (url, expected) in [("usher.example:8443", true), ("127.0.0.1:8443", true), ("other.example", false)] {
+        set(&mut facts, url);
+        assert_eq!(is_verified(&facts), expected, "{url}");
+    }
+}
+
+#[test]
 fn webhook_and_certificate_problems_are_reported() {
     let other = Authority::new("theirs", NOW).unwrap();
     let with = |change: &dyn Fn(&mut Value)| {

@@ -57,6 +57,29 @@ pub(super) fn check_counted_once() {
 }
 
 #[test]
+fn leader_that_paused_goes_on_counting_unless_another_one_led() {
+    let mut scene = Scene::new(warn_only());
+    scene.harness.observe(&on_node(running(1)));
+    scene.harness.observe(&version(driver(), 9).phase("Failed"));
+    scene.run(600);
+    let before = cores(&scene, WasteCause::Orphaned);
+    assert!(before > 400.0, "{before}");
+    // It could not renew its Lease in time for a while.
+    scene.harness.leader_state = LeaderState::NoLeader;
+    scene.run(5);
+    scene.harness.leader_state = LeaderState::Leader;
+    scene.run(5);
+    assert!(cores(&scene, WasteCause::Orphaned) >= before);
+    scene.harness.leader_state = LeaderState::Follower;
+    scene.run(5);
+    scene.harness.leader_state = LeaderState::NoLeader;
+    scene.run(5);
+    scene.harness.leader_state = LeaderState::Leader;
+    scene.run(2);
+    assert!(cores(&scene, WasteCause::Orphaned) < 100.0);
+}
+
+#[test]
 fn executors_that_do_no_work_cost_from_the_beginning_once_that_is_known() {
     let mut scene = Scene::new(warn_only());
     scene.harness.observe(&starting(1));
