@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -145,7 +146,7 @@ def demo(usher):
             for line in process.stdout:
                 if found := re.match(r"Web page: (\S+)", line):
                     print(f"   the demo serves its page after {time.monotonic() - began:.1f} s")
-                    yield found[1]
+                    yield found[1], process
                     return
         fail("the demo printed no address of a web page")
 
@@ -191,6 +192,54 @@ def check_live(browser, url):
     if not browser.run("return window.same === document.body"):
         fail("the page was reloaded")
     print("   ok  the page changes while it is open")
+
+
+def check_stale(browser, url, process):
+    """A page says that it is old: while it is paused, while text is selected, and when nothing arrives although no connection ends."""
+    stale = "return document.getElementById('stale').textContent"
+    browser.open(url)
+    browser.wait_until("return document.getElementById('connection').textContent.startsWith('Live')", "the page is live")
+    browser.run("document.getElementById('pause').click(); window.held = document.getElementById('live').firstChild;")
+    if "Paused" not in browser.run(stale) or browser.run("return document.getElementById('pause').textContent") != "Resume":
+        fail("a paused page does not say so")
+    time.sleep(5)
+    if not browser.run("return window.held.isConnected"):
+        fail("a paused page was updated")
+    browser.run("document.getElementById('pause').click();")
+    browser.wait_until("return !window.held.isConnected && document.getElementById('stale').textContent === ''", "it goes on")
+    browser.run("getSelection().selectAllChildren(document.querySelector('tbody th'));")
+    browser.wait_until(f"{stale}.includes('text is selected')", "a selection is said to pause it")
+    browser.run("getSelection().removeAllRanges();")
+    browser.wait_until(f"{stale} === ''", "it goes on without a selection")
+    # Ages go on although nothing arrives, and the page says that it is old.
+    process.send_signal(signal.SIGSTOP)
+    try:
+        browser.run("window.age = [...document.querySelectorAll('time[data-age]')].map((time) => time.textContent).join();")
+        browser.wait_until(f"{stale}.includes('Not connected')", "a hung connection is noticed", seconds=40)
+        if browser.run("return window.age === [...document.querySelectorAll('time[data-age]')].map((time) => time.textContent).join()"):
+            fail("ages stand still")
+    finally:
+        process.send_signal(signal.SIGCONT)
+    browser.wait_until(f"{stale} === '' && document.getElementById('connection').textContent.startsWith('Live')", "it is live again", seconds=40)
+    print("   ok  a page that is paused, read, or cut off says that it is old")
+
+
+def check_long_texts(browser, url):
+    """A long word, as in a container's message, and a number of four digits do not break the layout."""
+    texts = "<ul><li>${word}</li></ul><p class='note'>${word}</p><table class='cards'><tr><td class='why'>${word}</td><td class='number'>2500</td></tr></table>"
+    for size, dimensions in SIZES.items():
+        browser.emulate(dimensions, "light")
+        browser.open(url)
+        browser.run("document.getElementById('pause').click();")
+        browser.run(f"const word = 'x'.repeat(900); document.getElementById('live').insertAdjacentHTML('beforeend', `{texts}`);")
+        wide = browser.run("return [document.documentElement.scrollWidth, window.innerWidth]")
+        if wide[0] > wide[1]:
+            fail(f"a long word makes the page {wide[0]} pixels wide in a window of {wide[1]} ({size})")
+        lines = "const range = document.createRange(); range.selectNodeContents([...document.querySelectorAll('td.number')].at(-1)); return range.getClientRects().length"
+        if browser.run(lines) != 1:
+            fail(f"a number is broken across lines ({size})")
+    browser.emulate(SIZES["desktop"], "light")
+    print("   ok  long words and numbers keep the layout")
 
 
 def check_search(browser, url):
@@ -251,7 +300,7 @@ def main():
     axe = axe_source()
     port = free_port()
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with demo(args.usher.resolve()) as url, running([chromedriver, f"--port={port}"], **quiet):
+    with demo(args.usher.resolve()) as (url, process), running([chromedriver, f"--port={port}"], **quiet):
         for _ in range(100):
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/status")
@@ -262,6 +311,8 @@ def main():
             browser.wait_until("return document.querySelector('tbody a[href*=\"train-model\"]') !== null", "the story has begun")
             check_looks(browser, url, axe)
             check_live(browser, url)
+            check_long_texts(browser, url)
+            check_stale(browser, url, process)
             check_search(browser, url)
             check_keyboard(browser, url)
             check_messages(browser)

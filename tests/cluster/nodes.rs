@@ -29,7 +29,8 @@ fn cluster_scoped(cluster: &Cluster, kind: &str, plural: &str) -> Api<DynamicObj
 /// Creates a Node of this name; another test's cluster may be the same.
 async fn create_node(cluster: &Cluster, name: &str) -> String {
     let nodes = cluster_scoped(cluster, "Node", "nodes");
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
+        "labels": {"zone": "x", "kubernetes.io/hostname": format!("host-of-{name}")}}});
     let created = nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     let status = json!({"status": {"nodeInfo": {"kubeletVersion": "v1.31.4", "architecture": "", "bootID": "",
         "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "", "machineID": "",
@@ -111,6 +112,10 @@ async fn node_that_refuses_executors_of_two_applications_is_reported_and_avoided
         assert_eq!(term["matchFields"][0]["values"], json!([bad]));
     }
     let pinned = cluster.dry_run(&cluster.client, &executor(3).spec("nodeName", bad.as_str())).await.unwrap();
+    assert_eq!(pinned.pointer(TERMS), None);
+    // One that may use that node only would wait forever.
+    let selector = json!({"kubernetes.io/hostname": format!("host-of-{bad}")});
+    let pinned = cluster.dry_run(&cluster.client, &executor(4).spec("nodeSelector", selector)).await.unwrap();
     assert_eq!(pinned.pointer(TERMS), None);
     let (ok, text) = nodes(&debug, &[]);
     assert!(
