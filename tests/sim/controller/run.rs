@@ -1,7 +1,7 @@
 //! The controller with faults: thousands of histories of a simulated cluster, each determined by a seed (`sim`).
 //!
 //! ```text
-//! cargo test --test sim controller                                    1,500 histories, and every injected bug
+//! cargo test --test sim controller                                    700 histories, and every injected bug
 //! SEEDS=100000 cargo test --profile dist --test sim controller::run::histories   a hundred thousand
 //! SEED=1234 cargo test --test sim controller::run::one_history -- --nocapture    one history, line by line
 //! ```
@@ -24,7 +24,7 @@ fn describe(seed: u64, violation: &Violation) -> String {
 
 #[test]
 fn histories_hold() {
-    let seeds = number("SEEDS").unwrap_or(1500);
+    let seeds = number("SEEDS").unwrap_or(700);
     let (next, failed) = (AtomicU64::new(0), std::sync::Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
