@@ -36,6 +36,7 @@
 //! | [`ownership`] | which driver owns an executor, and whether that driver is alive |
 //! | [`admission`] | path A: what a review changes, and which violations it finds |
 //! | [`manifests`] | objects that spark-usher prints or installs: webhook configurations, CEL policies, RBAC rules |
+//! | [`submit`] | spark-submit in cluster mode: from options to the objects that are created |
 //! | [`leader`] | leader election: who holds the Lease |
 //! | [`lifecycle`] | Spark's lifecycle manager: which executors exited, when and why |
 //! | [`recovery`] | which executors an application has by its driver's own view, which it lacks and why, the rules about those in trouble, and what it costs |
@@ -88,6 +89,7 @@ pub mod sandbox;
 pub mod signature;
 pub mod snapshot;
 pub mod spark;
+pub mod submit;
 pub mod telemetry;
 pub mod text;
 pub mod time;

@@ -17,6 +17,7 @@ mod query;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod serve;
+mod submit;
 mod timeline;
 mod why;
 
@@ -45,6 +46,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Print the decision for a pod. Offline: reads a Pod or an AdmissionReview.
     Explain(explain::Args),
+    /// Submit an application as spark-submit does in cluster mode, without a JVM.
+    Submit(submit::Args),
     /// List every Spark application: its driver, its executors by state, and its last executor exit.
     Apps(apps::Args),
     /// Explain why an executor exited or does not start. For an application, list all of its anomalies.
@@ -75,6 +78,7 @@ impl Cli {
             Command::Demo(args) => demo::run(&args, &mut out, &mut err),
             Command::Serve(args) => serve::run(&args, &mut err),
             Command::Explain(args) => explain::run(&args, &mut out, &mut err),
+            Command::Submit(args) => submit::run(&args, &mut out, &mut err),
             Command::Apps(args) => apps::run(&args, &mut out, &mut err),
             Command::Why(args) => why::run(&args, &mut out, &mut err),
             Command::Cost(args) => cost::run(&args, &mut out, &mut err),

@@ -28,5 +28,6 @@ pub mod request;
 pub mod signing;
 pub mod snapshot_metrics;
 mod stream;
+pub mod submit;
 pub mod view;
 mod watch;

@@ -24,6 +24,8 @@ pub struct Plan {
     pub requeue_at: Option<Instant>,
     /// Creators with too many executors for one plan: this plan contains only a part of their actions.
     pub partial: BTreeSet<Option<Creator>>,
+    /// No round of the recovery rules begins with this plan: deletions that the current one planned, and that have not begun, stay due.
+    pub continues_round: bool,
 }
 
 /// Delay of the next part of a plan if the last part had actions,

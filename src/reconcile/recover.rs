@@ -57,6 +57,7 @@ pub(super) fn plan(
     state.recovery.observe_gone(&gone, now.at);
     let executors = plan_context.app.executors().len();
     if !state.recovery.is_due(executors, now.at) {
+        plan.continues_round = true;
         let next = state.recovery.round_after_change(executors);
         return next.into_iter().for_each(|next| plan.requeue(next));
     }
@@ -65,6 +66,7 @@ pub(super) fn plan(
         return;
     }
     let is_new = state.recovery.position.is_none();
+    plan.continues_round = !is_new;
     let context = RuleContext {
         snapshot: plan_context.snapshot,
         key: plan_context.key,

@@ -284,12 +284,12 @@ impl Builder {
 }
 
 /// A JVM size whose bare number means mebibytes, as whole mebibytes.
-fn mebibytes(text: &str) -> Option<u64> {
+pub(crate) fn mebibytes(text: &str) -> Option<u64> {
     jvm_size(text, 1 << 20).map(|bytes| bytes >> 20)
 }
 
 /// A JVM size whose bare number means bytes.
-fn bytes(text: &str) -> Option<u64> {
+pub(crate) fn bytes(text: &str) -> Option<u64> {
     jvm_size(text, 1)
 }
 

@@ -27,6 +27,29 @@ pub fn each(text: &str, mut keep: impl FnMut(&str, &str)) {
     }
 }
 
+/// Writes an entry as java.util.Properties#store does to a writer: text beyond ASCII stays as it is.
+pub fn write(key: &str, value: &str, out: &mut String) {
+    let mut escaped = |text: &str, is_key: bool| {
+        for (at, c) in text.chars().enumerate() {
+            match c {
+                ' ' if is_key || at == 0 => out.push_str("\\ "),
+                '\t' => out.push_str("\\t"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\u{c}' => out.push_str("\\f"),
+                '=' | ':' | '#' | '!' | '\\' => {
+                    out.push('\\');
+                    out.push(c);
+                }
+                c => out.push(c),
+            }
+        }
+        out.push(if is_key { '=' } else { '\n' });
+    };
+    escaped(key, true);
+    escaped(value, false);
+}
+
 /// Whether a line continues on the next one: it ends in an odd number of backslashes.
 fn continues(line: &str) -> bool {
     line.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
@@ -128,6 +151,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_written_is_read_again(key in "[ -~é\t\n]{1,20}", value in "[ -~é\t\n\r]{0,30}") {
+            let mut text = String::new();
+            write(&key, &value, &mut text);
+            prop_assert_eq!(read(&text), [pair(&key, &value)]);
+        }
+
         #[test]
         fn arbitrary_input_never_panics(text in any::<String>()) {
             each(&text, |_, _| {});

@@ -27,6 +27,7 @@ mod nodes;
 mod owners;
 mod recovery;
 mod sandbox;
+mod submit;
 #[path = "../support/mod.rs"]
 mod support;
 mod validating_policy;

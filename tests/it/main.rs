@@ -40,6 +40,7 @@ mod scheduling;
 mod snapshot;
 mod snapshot_metrics;
 mod store;
+mod submit;
 #[path = "../support/mod.rs"]
 mod support;
 mod validation;

@@ -1,0 +1,129 @@
+//! spark-submit's command line (`SparkSubmitOptionParser`): options, then the main resource; everything after it is the application's.
+
+use super::error::{Result, SubmitError};
+use super::options::Options;
+
+/// Parses the arguments of spark-submit.
+pub fn parse(args: &[String]) -> Result<Options> {
+    parse_with(args, |_, _, _| Ok(false))
+}
+
+/// The arguments that have not been read yet.
+pub type Rest<'a> = std::slice::Iter<'a, String>;
+
+/// The same with options of another program among them: `own` gets the name of each option, its value if that follows a `=`, and the
+/// arguments after it, and returns whether the option is its own.
+pub fn parse_with<'a>(
+    args: &'a [String],
+    mut own: impl FnMut(&'a str, Option<&'a str>, &mut Rest<'a>) -> Result<bool>,
+) -> Result<Options> {
+    let mut options = Options::default();
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        // `--name=value`.
+        let (name, inline) =
+            match arg.split_once('=').filter(|(name, value)| name.starts_with("--") && !value.is_empty()) {
+                Some((name, value)) => (name, Some(value)),
+                None => (arg.as_str(), None),
+            };
+        if name.starts_with('-') && own(name, inline, &mut rest)? {
+            continue;
+        }
+        if let Some(place) = place(&mut options, name) {
+            let value = inline.map(str::to_owned).or_else(|| rest.next().cloned());
+            let value = value.ok_or_else(|| SubmitError::new(format!("Missing argument for option '{name}'.")))?;
+            match place {
+                Place::One(one) => *one = Some(value),
+                Place::Many(many) => many.push(value),
+            }
+            continue;
+        }
+        match name {
+            "--load-spark-defaults" => options.load_spark_defaults = true,
+            // They do nothing in cluster mode on Kubernetes.
+            "--supervise" | "--verbose" | "-v" => {}
+            _ if arg.starts_with('-') => return Err(unrecognized(arg)),
+            _ => {
+                options.resource = Some(arg.clone());
+                options.args = rest.cloned().collect();
+                return Ok(options);
+            }
+        }
+    }
+    Ok(options)
+}
+
+enum Place<'o> {
+    One(&'o mut Option<String>),
+    Many(&'o mut Vec<String>),
+}
+
+/// Where the value of an option goes; `None` for what is no option with a value.
+fn place<'o>(options: &'o mut Options, name: &str) -> Option<Place<'o>> {
+    Some(Place::One(match name {
+        "--conf" | "-c" => return Some(Place::Many(&mut options.conf)),
+        "--master" => &mut options.master,
+        "--deploy-mode" => &mut options.deploy_mode,
+        "--name" => &mut options.name,
+        "--class" => &mut options.class,
+        "--jars" => &mut options.jars,
+        "--files" => &mut options.files,
+        "--archives" => &mut options.archives,
+        "--py-files" => &mut options.py_files,
+        "--packages" => &mut options.packages,
+        "--exclude-packages" => &mut options.exclude_packages,
+        "--repositories" => &mut options.repositories,
+        "--driver-memory" => &mut options.driver_memory,
+        "--driver-cores" => &mut options.driver_cores,
+        "--driver-java-options" => &mut options.driver_java_options,
+        "--driver-library-path" => &mut options.driver_library_path,
+        "--driver-class-path" => &mut options.driver_class_path,
+        "--executor-memory" => &mut options.executor_memory,
+        "--executor-cores" => &mut options.executor_cores,
+        "--total-executor-cores" => &mut options.total_executor_cores,
+        "--num-executors" => &mut options.num_executors,
+        "--queue" => &mut options.queue,
+        "--principal" => &mut options.principal,
+        "--keytab" => &mut options.keytab,
+        "--proxy-user" => &mut options.proxy_user,
+        "--properties-file" => &mut options.properties_file,
+        _ => return None,
+    }))
+}
+
+fn unrecognized(arg: &str) -> SubmitError {
+    SubmitError::new(format!("Unrecognized option: {arg}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(args: &[&str]) -> Result<Options> {
+        parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn everything_after_the_resource_belongs_to_the_application() {
+        let options =
+            parsed(&["--name", "a", "--conf=spark.x=y=z", "-c", "spark.u=v", "app.py", "--name", "b", "-x"]).unwrap();
+        assert_eq!((options.name.as_deref(), options.resource.as_deref()), (Some("a"), Some("app.py")));
+        assert_eq!(
+            (options.conf, options.args),
+            (
+                vec!["spark.x=y=z".to_owned(), "spark.u=v".to_owned()],
+                vec!["--name".to_owned(), "b".to_owned(), "-x".to_owned()]
+            )
+        );
+    }
+
+    #[test]
+    fn bad_options_are_named() {
+        for (args, error) in [
+            (&["--nope", "x"][..], "Unrecognized option: --nope"),
+            (&["--class"], "Missing argument for option '--class'."),
+        ] {
+            assert_eq!(parsed(args).unwrap_err().to_string(), error);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Spark's configuration while an application is submitted (`SparkConf`, `ConfigBuilder`).
+
+use std::collections::BTreeMap;
+
+use super::error::{Result, SubmitError};
+use crate::spark::conf;
+
+/// Keys and values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SparkConf(BTreeMap<String, String>);
+
+impl SparkConf {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    /// Sets a key.
+    pub fn set(&mut self, key: &str, value: impl Into<String>) {
+        self.0.insert(key.to_owned(), value.into());
+    }
+
+    /// Sets a key that has no value.
+    pub fn set_if_missing(&mut self, key: &str, value: &str) {
+        self.0.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        self.0.remove(key);
+    }
+
+    /// All keys and values, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// What follows a prefix in its keys, and their values.
+    pub fn with_prefix<'c>(&'c self, prefix: &'c str) -> impl Iterator<Item = (&'c str, &'c str)> {
+        self.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value)))
+    }
+
+    /// A list, separated by commas.
+    pub(super) fn list(&self, key: &str) -> Vec<&str> {
+        self.get(key)
+            .into_iter()
+            .flat_map(|list| list.split(','))
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .collect()
+    }
+
+    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>> {
+        let parse = |value: &str| match value.trim().to_ascii_lowercase().as_str() {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(SubmitError::new(format!("{key} should be boolean, but was {value}"))),
+        };
+        self.get(key).map(parse).transpose()
+    }
+
+    pub(super) fn integer(&self, key: &str) -> Result<Option<i32>> {
+        let parse = |value: &str| {
+            value.trim().parse().map_err(|_| SubmitError::new(format!("{key} should be int, but was {value}")))
+        };
+        self.get(key).map(parse).transpose()
+    }
+
+    pub(super) fn port(&self, key: &str) -> Result<Option<i32>> {
+        let port = self.integer(key)?;
+        match port.filter(|port| !(0..=65535).contains(port)) {
+            Some(port) => Err(SubmitError::new(format!("{key} should be a port from 0 to 65535, but was {port}"))),
+            None => Ok(port),
+        }
+    }
+
+    pub(super) fn factor(&self, key: &str) -> Result<Option<f64>> {
+        let parse = |value: &str| {
+            let parsed: Option<f64> = value.trim().parse().ok();
+            parsed
+                .filter(|factor| factor.is_finite())
+                .ok_or_else(|| SubmitError::new(format!("{key} should be double, but was {value}")))
+        };
+        self.get(key).map(parse).transpose()
+    }
+
+    /// A size of the JVM's in whole mebibytes: a bare number means mebibytes.
+    pub(super) fn mebibytes(&self, key: &str) -> Result<Option<u64>> {
+        let parse = |value: &str| {
+            conf::mebibytes(value).ok_or_else(|| {
+                SubmitError::new(format!(
+                    "{key} should be a size such as 50b, 100k, 512m or 2g, but was {value}: Size must be specified as bytes (b), \
+                     kibibytes (k), mebibytes (m), gibibytes (g), tebibytes (t), or pebibytes(p). E.g. 50b, 100k, or 250m."
+                ))
+            })
+        };
+        self.get(key).map(parse).transpose()
+    }
+}
+
+impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for SparkConf {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(all: I) -> SparkConf {
+        SparkConf(all.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+}

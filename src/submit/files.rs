@@ -1,0 +1,20 @@
+//! The files that a submission reads: by whoever submits, so that the core reads none itself.
+
+/// Reads files of the machine on which spark-usher runs.
+pub trait Files {
+    /// The content of a file, or why it cannot be read, for people.
+    fn read(&self, path: &str) -> Result<Vec<u8>, String>;
+    /// The names of the regular files in a folder; empty if there is no such folder.
+    fn list(&self, folder: &str) -> Vec<String>;
+    /// The absolute form of a path, without links and without `.` and `..`.
+    fn absolute(&self, path: &str) -> String;
+}
+
+/// A local file that has to be copied before anything is created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upload {
+    /// The absolute path of the file.
+    pub from: String,
+    /// Where it goes.
+    pub to: String,
+}

@@ -1,0 +1,120 @@
+//! `spark-submit --deploy-mode cluster` for Kubernetes, without a JVM: from options and files to the objects that are created, and to
+//! the properties that the driver reads.
+//!
+//! [`build`] is pure: files, the environment, the time and all that is random are its arguments. It follows Spark's own sources, which
+//! its parts name, and `tests/it/submit.rs` compares it with what the real spark-submit sends, request by request
+//! (`tests/submit_spark.py` records that). [spark-submit](https://spark.apache.org/docs/latest/running-on-kubernetes.html) documents the
+//! options.
+
+mod arguments;
+mod conf;
+mod conf_map;
+mod draft;
+mod error;
+mod files;
+mod names;
+mod options;
+mod steps;
+
+use serde_json::{Map, Value, json};
+
+pub use arguments::{Rest, parse, parse_with};
+pub use conf::SparkConf;
+use draft::{Context, Draft};
+pub use error::{Result, SubmitError};
+pub use files::{Files, Upload};
+pub use names::Unique;
+pub use options::{Application, Environment, Options, Resource, prepare};
+
+use crate::spark::version::SparkVersion;
+
+/// What is created, in this order: first the pod, and then the objects that it owns, each by an apply patch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Submission {
+    /// The namespace.
+    pub namespace: String,
+    /// The application's id, the value of the label `spark-app-selector`.
+    pub app_id: String,
+    /// Files to copy before anything is created.
+    pub uploads: Vec<Upload>,
+    /// The driver's pod.
+    pub pod: Value,
+    /// The objects that the pod owns. Their ownerReferences need the pod's uid: [`Submission::owned`] adds them.
+    pub resources: Vec<Value>,
+    /// What is ignored or replaced, for people.
+    pub warnings: Vec<String>,
+}
+
+/// Builds what the submission of an application creates.
+pub fn build(
+    app: &Application,
+    env: &Environment,
+    files: &dyn Files,
+    version: SparkVersion,
+    unique: &Unique,
+) -> Result<Submission> {
+    let name = app.conf.get("spark.app.name").unwrap_or("spark");
+    let app_id = app.conf.get("spark.app.id").map_or_else(|| unique.app_id(), str::to_owned);
+    let mut context = Context {
+        app,
+        env,
+        files,
+        unique,
+        version,
+        prefix: names::prefix(name, &unique.id(0)),
+        labels: Map::new(),
+        app_id,
+    };
+    context.labels = labels(&context, name)?;
+    let mut draft = steps::load(&context)?;
+    steps::run(&context, &mut draft)?;
+    conf_map::finish(&context, &mut draft)?;
+    let Draft { metadata, spec, resources, uploads, warnings, .. } = draft;
+    Ok(Submission {
+        namespace: context.namespace().to_owned(),
+        pod: json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
+        app_id: context.app_id,
+        uploads,
+        resources,
+        warnings: app.warnings.iter().cloned().chain(warnings).collect(),
+    })
+}
+
+/// The labels of the driver's pod: those of the user, and Spark's own.
+fn labels(context: &Context<'_>, name: &str) -> Result<Map<String, Value>> {
+    let version = format!("{}.{}.{}", context.version.major, context.version.minor, context.version.patch);
+    let own = [
+        ("spark-version", version),
+        ("spark-app-selector", context.app_id.clone()),
+        ("spark-app-name", names::label(name)),
+        ("spark-role", "driver".to_owned()),
+    ];
+    let mut labels = Map::new();
+    for (key, value) in context.conf().with_prefix("spark.kubernetes.driver.label.") {
+        if own.iter().any(|(reserved, _)| *reserved == key) {
+            return Err(SubmitError::new(format!(
+                "Label with key {key} is not allowed as it is reserved for Spark bookkeeping operations."
+            )));
+        }
+        // Placeholders since 4.0.
+        let value = if context.is_since(4, 0) { context.substituted(value) } else { value.to_owned() };
+        labels.insert(key.to_owned(), json!(value));
+    }
+    labels.extend(own.map(|(key, value)| (key.to_owned(), json!(value))));
+    Ok(labels)
+}
+
+impl Submission {
+    /// The objects that the pod owns, now that its uid is known.
+    pub fn owned(&self, uid: &str) -> Vec<Value> {
+        let name = self.pod.pointer("/metadata/name").cloned().unwrap_or_default();
+        let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": true}]);
+        let with_owner = |mut object: Value| {
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.insert("ownerReferences".into(), owner.clone());
+            }
+            object
+        };
+        self.resources.iter().cloned().map(with_owner).collect()
+    }
+}

@@ -1,0 +1,330 @@
+//! From spark-submit's options to a configuration (`SparkSubmitArguments`, `SparkSubmit.prepareSubmitEnvironment`).
+
+use super::conf::SparkConf;
+use super::error::{Result, SubmitError, require};
+use super::files::Files;
+use crate::spark::properties;
+
+/// What spark-submit passes where an application has no resource of its own.
+pub(super) const NO_RESOURCE: &str = "spark-internal";
+
+/// The options of spark-submit that count in cluster mode on Kubernetes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is the option of the same name")]
+pub struct Options {
+    pub master: Option<String>,
+    pub deploy_mode: Option<String>,
+    pub name: Option<String>,
+    pub class: Option<String>,
+    pub jars: Option<String>,
+    pub files: Option<String>,
+    pub archives: Option<String>,
+    pub py_files: Option<String>,
+    pub packages: Option<String>,
+    pub exclude_packages: Option<String>,
+    pub repositories: Option<String>,
+    pub driver_memory: Option<String>,
+    pub driver_cores: Option<String>,
+    pub driver_java_options: Option<String>,
+    pub driver_library_path: Option<String>,
+    pub driver_class_path: Option<String>,
+    pub executor_memory: Option<String>,
+    pub executor_cores: Option<String>,
+    pub total_executor_cores: Option<String>,
+    pub num_executors: Option<String>,
+    pub queue: Option<String>,
+    pub principal: Option<String>,
+    pub keytab: Option<String>,
+    pub proxy_user: Option<String>,
+    pub properties_file: Option<String>,
+    pub load_spark_defaults: bool,
+    /// `--conf`, as given.
+    pub conf: Vec<String>,
+    /// The main resource: a JAR, a Python or an R file.
+    pub resource: Option<String>,
+    /// The arguments of the application.
+    pub args: Vec<String>,
+}
+
+/// Variables of the environment that spark-submit reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// The user who submits.
+    pub user: String,
+    /// All variables.
+    pub variables: SparkConf,
+}
+
+/// An application's main resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// None: the class is Spark's own, or in its class path.
+    None,
+    /// A JAR.
+    Java(String),
+    /// A Python file.
+    Python(String),
+    /// An R file.
+    R(String),
+}
+
+/// What is submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// The configuration.
+    pub conf: SparkConf,
+    /// The main resource.
+    pub resource: Resource,
+    /// The class that the driver runs.
+    pub main_class: String,
+    /// The arguments.
+    pub args: Vec<String>,
+    /// Whom the driver impersonates.
+    pub proxy_user: Option<String>,
+    /// What is ignored, for people.
+    pub warnings: Vec<String>,
+}
+
+/// Makes the configuration. `submit_millis` is the time.
+pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_millis: i64) -> Result<Application> {
+    let mut warnings = Vec::new();
+    let given = given(options, env, files, &mut warnings)?;
+    let own = |option: &Option<String>, keys: &[&str]| {
+        option.clone().or_else(|| keys.iter().find_map(|key| given.get(key)).map(str::to_owned))
+    };
+    let resource = options.resource.as_deref().ok_or_else(|| {
+        SubmitError::new("Missing application resource. (expected a JAR, a Python or an R file after the options)")
+    })?;
+    let is_shell = matches!(resource, "spark-shell" | "pyspark-shell" | "sparkr-shell");
+    let resource = if is_shell || resource == NO_RESOURCE { resource.to_owned() } else { resolved(resource, files) };
+    let (is_python, is_r) = (resource.ends_with(".py"), resource.ends_with(".R"));
+    let driver_memory =
+        own(&options.driver_memory, &["spark.driver.memory"]).or_else(|| variable(env, "SPARK_DRIVER_MEMORY"));
+    let executor_memory =
+        own(&options.executor_memory, &["spark.executor.memory"]).or_else(|| variable(env, "SPARK_EXECUTOR_MEMORY"));
+    let executor_cores =
+        own(&options.executor_cores, &["spark.executor.cores"]).or_else(|| variable(env, "SPARK_EXECUTOR_CORES"));
+    let num_executors = own(&options.num_executors, &["spark.executor.instances"]);
+    let principal = own(&options.principal, &["spark.kerberos.principal", "spark.yarn.principal"]);
+    let keytab = own(&options.keytab, &["spark.kerberos.keytab", "spark.yarn.keytab"]);
+    let total_cores = own(&options.total_executor_cores, &["spark.cores.max"]);
+    validate(&Checked {
+        driver_memory: driver_memory.as_deref(),
+        executor_memory: executor_memory.as_deref(),
+        executor_cores: executor_cores.as_deref(),
+        total_cores: total_cores.as_deref(),
+        num_executors: num_executors
+            .as_deref()
+            .filter(|_| given.get("spark.dynamicAllocation.enabled") != Some("true")),
+    })?;
+    require(!(options.proxy_user.is_some() && principal.is_some()), || {
+        "Only one of --proxy-user or --principal can be provided.".to_owned()
+    })?;
+    let deploy_mode = own(&options.deploy_mode, &["spark.submit.deployMode"]).or_else(|| variable(env, "DEPLOY_MODE"));
+    require(matches!(deploy_mode.as_deref(), None | Some("client" | "cluster")), || {
+        "Deploy mode must be either client or cluster".to_owned()
+    })?;
+    require(deploy_mode.as_deref() != Some("client"), || {
+        "only cluster mode is supported: expected --deploy-mode cluster; in client mode the driver runs in this process, which \
+         needs a JVM: use spark-submit"
+            .to_owned()
+    })?;
+    let master = own(&options.master, &["spark.master"]).or_else(|| variable(env, "MASTER"));
+    let master = master_url(master.as_deref().unwrap_or_default())?;
+    require(!is_shell, || "Cluster deploy mode is not applicable to Spark shells.".to_owned())?;
+    let class = options.class.clone();
+    if class.is_none() && !is_python && !is_r {
+        return Err(no_class(&resource));
+    }
+    let name = own(&options.name, &["spark.app.name"])
+        .or_else(|| class.clone())
+        .unwrap_or_else(|| resource.rsplit('/').next().unwrap_or_default().to_owned());
+
+    let mut conf = SparkConf::default();
+    let assigned = [
+        ("spark.master", Some(master)),
+        ("spark.submit.deployMode", Some("cluster".to_owned())),
+        ("spark.app.name", Some(name)),
+        ("spark.driver.memory", driver_memory),
+        ("spark.driver.cores", own(&options.driver_cores, &["spark.driver.cores"])),
+        ("spark.driver.extraClassPath", own(&options.driver_class_path, &["spark.driver.extraClassPath"])),
+        ("spark.driver.extraJavaOptions", own(&options.driver_java_options, &["spark.driver.extraJavaOptions"])),
+        ("spark.driver.extraLibraryPath", own(&options.driver_library_path, &["spark.driver.extraLibraryPath"])),
+        ("spark.executor.instances", num_executors),
+        ("spark.executor.cores", executor_cores),
+        ("spark.executor.memory", executor_memory),
+        ("spark.files", own(&options.files, &["spark.files"])),
+        ("spark.archives", own(&options.archives, &["spark.archives"])),
+        ("spark.jars", own(&options.jars, &["spark.jars"])),
+        ("spark.jars.packages", own(&options.packages, &["spark.jars.packages"])),
+        ("spark.jars.repositories", own(&options.repositories, &["spark.jars.repositories"])),
+        ("spark.jars.excludes", own(&options.exclude_packages, &["spark.jars.excludes"])),
+        ("spark.kerberos.keytab", keytab),
+        ("spark.kerberos.principal", principal),
+    ];
+    for (key, value) in assigned {
+        if let Some(value) = value {
+            conf.set(key, value);
+        }
+    }
+    if !is_python && !is_r {
+        let mut jars: Vec<String> = conf.list("spark.jars").into_iter().map(str::to_owned).collect();
+        if resource != NO_RESOURCE {
+            jars.push(resource.clone());
+        }
+        conf.set("spark.jars", jars.join(","));
+    }
+    for (key, value) in given.iter() {
+        conf.set_if_missing(key, value);
+    }
+    // The driver's own address is that of its Service.
+    conf.remove("spark.driver.host");
+    for key in ["spark.jars", "spark.files", "spark.archives"] {
+        if let Some(list) = conf.get(key).map(|list| all_resolved(list, files)) {
+            conf.set(key, list);
+        }
+    }
+    let py_files = own(&options.py_files, &["spark.submit.pyFiles"]).unwrap_or_default();
+    conf.set("spark.submit.pyFiles", all_resolved(&py_files, files));
+    conf.set("spark.app.submitTime", submit_millis.to_string());
+
+    let (main_class, resource) = match (is_python, is_r) {
+        (true, _) => ("org.apache.spark.deploy.PythonRunner".to_owned(), Resource::Python(resource)),
+        (_, true) => ("org.apache.spark.deploy.RRunner".to_owned(), Resource::R(resource)),
+        _ if resource == NO_RESOURCE => (class.unwrap_or_default(), Resource::None),
+        _ => (class.unwrap_or_default(), Resource::Java(resource)),
+    };
+    Ok(Application {
+        conf,
+        resource,
+        main_class,
+        args: options.args.clone(),
+        proxy_user: options.proxy_user.clone(),
+        warnings,
+    })
+}
+
+/// `--conf`, then the properties file, then `spark-defaults.conf`: the first that has a key decides.
+fn given(options: &Options, env: &Environment, files: &dyn Files, warnings: &mut Vec<String>) -> Result<SparkConf> {
+    let mut all = SparkConf::default();
+    for pair in &options.conf {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(SubmitError::new(format!("Invalid argument to --conf: {pair} (expected KEY=VALUE)")));
+        };
+        all.set(key, value);
+    }
+    if let Some(path) = &options.properties_file {
+        let content =
+            files.read(path).map_err(|error| SubmitError::new(format!("--properties-file {path}: {error}")))?;
+        merge(&mut all, &content);
+    }
+    if options.properties_file.is_none() || options.load_spark_defaults {
+        let folder = conf_dir(env);
+        if let Some(content) = folder.and_then(|folder| files.read(&format!("{folder}/spark-defaults.conf")).ok()) {
+            merge(&mut all, &content);
+        }
+    }
+    let foreign: Vec<String> =
+        all.iter().map(|(key, _)| key).filter(|key| !key.starts_with("spark.")).map(str::to_owned).collect();
+    for key in foreign {
+        warnings.push(format!("Ignoring non-Spark config property: {key}"));
+        all.remove(&key);
+    }
+    Ok(all)
+}
+
+fn merge(all: &mut SparkConf, content: &[u8]) {
+    // Blanks around a value do not count (`Utils.trimExceptCRLF`).
+    properties::each(&String::from_utf8_lossy(content), |key, value| {
+        all.set_if_missing(key, value.trim_matches(|c: char| c <= ' ' && c != '\r' && c != '\n'));
+    });
+}
+
+/// The folder with Spark's configuration.
+pub(super) fn conf_dir(env: &Environment) -> Option<String> {
+    variable(env, "SPARK_CONF_DIR").or_else(|| Some(format!("{}/conf", variable(env, "SPARK_HOME")?)))
+}
+
+pub(super) fn variable(env: &Environment, name: &str) -> Option<String> {
+    env.variables.get(name).map(str::to_owned)
+}
+
+struct Checked<'o> {
+    driver_memory: Option<&'o str>,
+    executor_memory: Option<&'o str>,
+    executor_cores: Option<&'o str>,
+    total_cores: Option<&'o str>,
+    num_executors: Option<&'o str>,
+}
+
+/// `SparkSubmitArguments.validateSubmitArguments`.
+fn validate(checked: &Checked<'_>) -> Result<()> {
+    let is_memory = |text: &str| crate::spark::conf::bytes(text).is_some_and(|bytes| bytes > 0);
+    let is_count = |text: &str| text.parse::<i32>().is_ok_and(|count| count > 0);
+    let check = |value: Option<&str>, is_valid: &dyn Fn(&str) -> bool, what: &str| {
+        require(value.is_none_or(is_valid), || {
+            format!(
+                "{what} must be a positive number{}",
+                value.map_or_else(String::new, |value| format!(" (it is {value})"))
+            )
+        })
+    };
+    check(checked.driver_memory, &is_memory, "Driver memory")?;
+    check(checked.executor_memory, &is_memory, "Executor memory")?;
+    check(checked.executor_cores, &is_count, "Executor cores")?;
+    check(checked.total_cores, &is_count, "Total executor cores")?;
+    check(checked.num_executors, &is_count, "Number of executors")
+}
+
+/// `Utils.checkAndGetK8sMasterUrl`.
+fn master_url(master: &str) -> Result<String> {
+    let Some(url) = master.strip_prefix("k8s://") else {
+        let was = if master.is_empty() { "it is missing".to_owned() } else { format!("it is {master}") };
+        return Err(SubmitError::new(format!(
+            "Kubernetes master URL must start with k8s:// ({was}): expected --master k8s://HOST:PORT"
+        )));
+    };
+    match url.split_once("://") {
+        None => Ok(format!("k8s://https://{url}")),
+        Some((scheme, _)) if matches!(scheme.to_ascii_lowercase().as_str(), "http" | "https") => Ok(master.to_owned()),
+        Some((scheme, _)) => {
+            Err(SubmitError::new(format!("Invalid Kubernetes master scheme: {scheme} found in URL: {url}")))
+        }
+    }
+}
+
+/// The real spark-submit reads the manifest of a local JAR.
+fn no_class(resource: &str) -> SubmitError {
+    let why = match scheme(resource) {
+        Some("file") | None => "its manifest is not read".to_owned(),
+        Some(scheme) => format!("No FileSystem for scheme \"{scheme}\""),
+    };
+    SubmitError::new(format!(
+        "Failed to get main class in JAR with error '{why}'.  Please specify one with --class. (the JAR is {resource})"
+    ))
+}
+
+/// The scheme of a URI.
+pub(super) fn scheme(uri: &str) -> Option<&str> {
+    let (scheme, _) = uri.split_once(':')?;
+    let mut bytes = scheme.bytes();
+    let is_scheme = bytes.next().is_some_and(|first| first.is_ascii_alphabetic())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+    is_scheme.then_some(scheme)
+}
+
+/// `Utils.resolveURI`: a path without a scheme is a local file.
+pub(super) fn resolved(path: &str, files: &dyn Files) -> String {
+    if scheme(path).is_some() {
+        return path.to_owned();
+    }
+    match path.split_once('#') {
+        Some((path, fragment)) => format!("file:{}#{fragment}", files.absolute(path)),
+        None => format!("file:{}", files.absolute(path)),
+    }
+}
+
+fn all_resolved(list: &str, files: &dyn Files) -> String {
+    let all = list.split(',').map(str::trim).filter(|path| !path.is_empty());
+    all.map(|path| resolved(path, files)).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,41 @@
+//! What the driver's container runs (`DriverCommandFeatureStep`).
+
+use serde_json::json;
+
+use super::basic::{is_local, upload};
+use crate::submit::draft::{Context, Draft};
+use crate::submit::error::Result;
+use crate::submit::options::{NO_RESOURCE, Resource};
+
+pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+    let (kind, resource) = match &context.app.resource {
+        // A local JAR travels in `spark.jars`.
+        Resource::Java(jar) if is_local(jar) => ("java", NO_RESOURCE.to_owned()),
+        Resource::Java(jar) => ("java", jar.clone()),
+        Resource::None => ("java", NO_RESOURCE.to_owned()),
+        Resource::Python(file) if is_local(file) => ("python", upload(context, file, draft)?),
+        Resource::Python(file) => ("python", file.clone()),
+        Resource::R(file) => ("r", file.clone()),
+    };
+    if kind == "python" {
+        for (key, variable) in
+            [("spark.pyspark.python", "PYSPARK_PYTHON"), ("spark.pyspark.driver.python", "PYSPARK_DRIVER_PYTHON")]
+        {
+            let python = context.conf().get(key).or_else(|| context.env.variables.get(variable));
+            if let Some(python) = python {
+                draft.env(variable, python);
+            }
+        }
+    }
+    let mut args = vec!["driver".to_owned()];
+    if let Some(user) = &context.app.proxy_user {
+        args.extend(["--proxy-user".to_owned(), user.clone()]);
+    }
+    args.extend(["--properties-file", "/opt/spark/conf/spark.properties", "--class"].map(str::to_owned));
+    args.push(context.app.main_class.clone());
+    args.push(resource);
+    args.extend(context.app.args.iter().cloned());
+    draft.container.insert("args".into(), json!(args));
+    draft.property("spark.kubernetes.resource.type", kind);
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Hadoop's configuration (`HadoopConfDriverFeatureStep`).
+
+use serde_json::{Map, Value, json};
+
+use crate::submit::draft::{Context, Draft};
+use crate::submit::error::{Result, require};
+
+const FOLDER: &str = "/opt/hadoop/conf";
+const VOLUME: &str = "hadoop-properties";
+const KEY: &str = "spark.kubernetes.hadoop.configMapName";
+
+pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+    let folder = context.env.variables.get("HADOOP_CONF_DIR");
+    let existing = context.conf().get(KEY);
+    require(folder.is_none() || existing.is_none(), || {
+        format!(
+            "Do not specify both the `HADOOP_CONF_DIR` in your ENV and the ConfigMap as the creation of an additional ConfigMap, when one is already specified is extraneous ({KEY})"
+        )
+    })?;
+    let own = format!("{}-hadoop-config", context.prefix);
+    let mut source = Map::new();
+    let name = match (folder, existing) {
+        (None, None) => return Ok(()),
+        (_, Some(existing)) => existing.to_owned(),
+        (Some(folder), None) => {
+            let mut data = Map::new();
+            let mut names = context.files.list(folder);
+            names.sort_unstable();
+            for name in names {
+                data.insert(name.clone(), json!(context.text(&format!("{folder}/{name}"), "HADOOP_CONF_DIR")?));
+            }
+            let items: Vec<Value> = data.keys().map(|name| json!({"key": name, "path": name})).collect();
+            source.insert("items".into(), json!(items));
+            draft.resources.push(json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own}, "immutable": true, "data": data}));
+            own
+        }
+    };
+    source.insert("name".into(), json!(name));
+    draft.volume(json!({"name": VOLUME, "configMap": source}));
+    draft.mount(json!({"name": VOLUME, "mountPath": FOLDER}));
+    draft.env("HADOOP_CONF_DIR", FOLDER);
+    draft.property("spark.kubernetes.executor.hadoopConfigMapName", name);
+    Ok(())
+}

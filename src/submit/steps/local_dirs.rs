@@ -1,0 +1,36 @@
+//! Scratch space (`LocalDirsFeatureStep`).
+
+use serde_json::{Value, json};
+
+use crate::submit::draft::{Context, Draft};
+use crate::submit::error::Result;
+
+const PREFIX: &str = "spark-local-dir-";
+
+pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+    let conf = context.conf();
+    let mounts = draft.container.get("volumeMounts").and_then(Value::as_array);
+    let own = mounts
+        .into_iter()
+        .flatten()
+        .filter(|mount| mount.get("name").and_then(Value::as_str).is_some_and(|name| name.starts_with(PREFIX)));
+    let own: Vec<String> =
+        own.filter_map(|mount| mount.get("mountPath").and_then(Value::as_str)).map(str::to_owned).collect();
+    if !own.is_empty() {
+        draft.env("SPARK_LOCAL_DIRS", &own.join(","));
+        return Ok(());
+    }
+    let default = format!("/var/data/spark-{}", context.unique.uuid(0));
+    let dirs =
+        context.env.variables.get("SPARK_LOCAL_DIRS").or_else(|| conf.get("spark.local.dir")).unwrap_or(&default);
+    let dirs: Vec<&str> = dirs.split(',').collect();
+    let in_memory = conf.boolean("spark.kubernetes.local.dirs.tmpfs")?.unwrap_or(false);
+    for (at, dir) in dirs.iter().enumerate() {
+        let name = format!("{PREFIX}{}", at + 1);
+        let source = if in_memory { json!({"medium": "Memory"}) } else { json!({}) };
+        draft.volume(json!({"name": name, "emptyDir": source}));
+        draft.mount(json!({"name": name, "mountPath": dir}));
+    }
+    draft.env("SPARK_LOCAL_DIRS", &dirs.join(","));
+    Ok(())
+}

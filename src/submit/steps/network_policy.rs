@@ -1,0 +1,22 @@
+//! Executors accept connections of their own application only (`NetworkPolicyFeatureStep`, since 4.2).
+
+use serde_json::json;
+
+use crate::submit::draft::{Context, Draft};
+use crate::submit::error::Result;
+
+pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+    if !context.is_since(4, 2) {
+        return Ok(());
+    }
+    let own = json!({"spark-app-selector": context.app_id});
+    draft.resources.push(json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": format!("{}-policy", context.prefix), "namespace": context.namespace(), "labels": own},
+        "spec": {
+            "podSelector": {"matchLabels": {"spark-role": "executor", "spark-app-selector": context.app_id}},
+            "ingress": [{"from": [{"podSelector": {"matchLabels": own}}]}],
+        },
+    }));
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! Secrets as files and as variables (`MountSecretsFeatureStep`, `EnvSecretsFeatureStep`).
+
+use serde_json::json;
+
+use crate::submit::draft::{Context, Draft};
+use crate::submit::error::{Result, SubmitError};
+
+pub(super) fn mount(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+    for (secret, path) in context.conf().with_prefix("spark.kubernetes.driver.secrets.") {
+        let volume = format!("{secret}-volume");
+        draft.volume(json!({"name": volume, "secret": {"secretName": secret}}));
+        draft.mount(json!({"name": volume, "mountPath": path}));
+    }
+    Ok(())
+}
+
+pub(super) fn env(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+    for (variable, reference) in context.conf().with_prefix("spark.kubernetes.driver.secretKeyRef.") {
+        let parts: Vec<&str> = reference.split(':').collect();
+        let [name, key] = parts.as_slice() else {
+            return Err(SubmitError::new("SecretKeyRef must be in the form name:key."));
+        };
+        draft.env_from(variable, json!({"secretKeyRef": {"name": name, "key": key}}));
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Pod templates: the driver's is where its pod begins (`KubernetesUtils.loadPodFromTemplate`), the executors' travels in a ConfigMap
+//! (`PodTemplateConfigMapStep`).
+
+use serde_json::{Map, Value, json};
+
+use super::basic::local_path;
+use crate::submit::draft::{Context, Draft};
+use crate::submit::error::{Result, SubmitError};
+
+const DRIVER_FILE: &str = "spark.kubernetes.driver.podTemplateFile";
+const DRIVER_CONTAINER: &str = "spark.kubernetes.driver.podTemplateContainerName";
+const EXECUTOR_FILE: &str = "spark.kubernetes.executor.podTemplateFile";
+const FOLDER: &str = "/opt/spark/pod-template";
+const FILE: &str = "pod-spec-template.yml";
+const KEY: &str = "podspec-configmap-key";
+const VOLUME: &str = "pod-template-volume";
+
+/// Where the driver's pod begins: with the template, or empty.
+pub(in crate::submit) fn load(context: &Context<'_>) -> Result<Draft> {
+    let mut draft = Draft::default();
+    let Some(path) = context.conf().get(DRIVER_FILE) else { return Ok(draft) };
+    let unloaded =
+        |why: String| SubmitError::new(format!("Could not load pod from template file. ({DRIVER_FILE} {path}: {why})"));
+    let content = context.files.read(local_path(path)).map_err(&unloaded)?;
+    let text = String::from_utf8(content).map_err(|_| unloaded("expected UTF-8".to_owned()))?;
+    let parsed: Value = serde_saphyr::from_str(&text).map_err(|error| unloaded(error.without_snippet().to_string()))?;
+    let Value::Object(mut pod) = parsed else { return Err(unloaded("expected a pod".to_owned())) };
+    let mut object = |key: &str| match pod.remove(key) {
+        Some(Value::Object(found)) => found,
+        _ => Map::new(),
+    };
+    draft.metadata = object("metadata");
+    draft.spec = object("spec");
+    // What else a template states is not sent.
+    let containers = match draft.spec.remove("containers") {
+        Some(Value::Array(containers)) => containers,
+        _ => Vec::new(),
+    };
+    let wanted = context.conf().get(DRIVER_CONTAINER);
+    let name = |container: &Value| container.get("name").and_then(Value::as_str).map(str::to_owned);
+    let named =
+        wanted.and_then(|wanted| containers.iter().position(|container| name(container).as_deref() == Some(wanted)));
+    if let (Some(wanted), None) = (wanted, named) {
+        draft.warnings.push(format!(
+            "specified container {wanted} not found on pod template, falling back to taking the first container"
+        ));
+    }
+    let at = named.unwrap_or(0);
+    for (number, container) in containers.into_iter().enumerate() {
+        match container {
+            Value::Object(own) if number == at => draft.container = own,
+            other => crate::submit::draft::push(&mut draft.spec, "containers", other),
+        }
+    }
+    Ok(draft)
+}
+
+pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+    let Some(path) = context.conf().get(EXECUTOR_FILE) else { return Ok(()) };
+    let content = context.text(local_path(path), EXECUTOR_FILE)?;
+    let name = format!("{}-driver-podspec-conf-map", context.prefix);
+    draft.volume(json!({"name": VOLUME, "configMap": {"name": name, "items": [{"key": KEY, "path": FILE}]}}));
+    draft.mount(json!({"name": VOLUME, "mountPath": FOLDER}));
+    draft.property(EXECUTOR_FILE, format!("{FOLDER}/{FILE}"));
+    draft.resources.push(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "immutable": true, "data": {KEY: content}}));
+    Ok(())
+}

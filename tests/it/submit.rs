@@ -1,0 +1,253 @@
+//! Submissions, compared with what the real spark-submit sent for the same arguments (`tests/submit_spark.py`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use spark_usher::spark::properties;
+use spark_usher::spark::version::SparkVersion;
+use spark_usher::submit::{self, Environment, Files, SparkConf, Submission, Unique};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/submit")
+}
+
+/// The files of the captures.
+struct Recorded;
+
+impl Recorded {
+    fn path(path: &str) -> PathBuf {
+        fixtures().join("files").join(path.strip_prefix("@FILES@/").unwrap_or(path))
+    }
+}
+
+impl Files for Recorded {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        std::fs::read(Recorded::path(path)).map_err(|error| error.to_string())
+    }
+
+    fn list(&self, folder: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(Recorded::path(folder)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+
+    fn absolute(&self, path: &str) -> String {
+        format!("@FILES@/{path}")
+    }
+}
+
+fn unique() -> Unique {
+    Unique {
+        millis: 1_795_227_631_055,
+        app: "0123456789abcdef0123456789abcdef".to_owned(),
+        digits: ["aaaaaa", "bbbbbb", "cccccc"].map(str::to_owned),
+        uuids: (0..9).map(|number| format!("{number:08}-0000-4000-8000-000000000000")).collect(),
+    }
+}
+
+/// What is submitted with these arguments; those of the form `KEY=VALUE` before the first option are variables.
+fn submitted(arguments: &[String], version: SparkVersion) -> submit::Result<Submission> {
+    let is_variable = |arg: &&String| {
+        arg.split_once('=').is_some_and(|(key, _)| key.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'))
+    };
+    let variables: Vec<&String> = arguments.iter().take_while(is_variable).collect();
+    let mut given: Vec<String> =
+        ["--master", "k8s://http://127.0.0.1:18080", "--deploy-mode", "cluster", "--conf"].map(str::to_owned).into();
+    given.push("spark.kubernetes.submission.waitAppCompletion=false".to_owned());
+    given.extend(arguments.iter().skip(variables.len()).cloned());
+    let env = Environment {
+        user: "root".to_owned(),
+        variables: variables.iter().filter_map(|arg| arg.split_once('=')).collect::<SparkConf>(),
+    };
+    let options = submit::parse(&given)?;
+    let unique = unique();
+    let app = submit::prepare(&options, &env, &Recorded, unique.millis)?;
+    submit::build(&app, &env, &Recorded, version, &unique)
+}
+
+/// What differs from run to run, replaced.
+fn normal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let hex = |text: &str, count: usize| {
+        text.len() >= count
+            && text.as_bytes()[..count].iter().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
+    };
+    let uuid = |text: &str| {
+        let parts = [8, 4, 4, 4, 12];
+        let mut at = 0;
+        parts.iter().enumerate().all(|(number, length)| {
+            let ok = text.get(at..).is_some_and(|rest| hex(rest, *length))
+                && (number == 4 || text.get(at + length..at + length + 1) == Some("-"));
+            at += length + 1;
+            ok
+        })
+    };
+    while let Some(c) = rest.chars().next() {
+        let begins = !out.ends_with(|c: char| c.is_ascii_alphanumeric());
+        if begins && uuid(rest) {
+            out.push_str("UUID");
+            rest = &rest[36..];
+        } else if begins && hex(rest, 32) {
+            out.push_str("APP");
+            rest = &rest[32..];
+        } else if begins && hex(rest, 16) && !rest[16..].starts_with(|c: char| c.is_ascii_alphanumeric()) {
+            out.push_str("UNIQUE");
+            rest = &rest[16..];
+        } else {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out
+}
+
+/// Spark shuffles several local folders: their order, and with it the numbers of their volumes, is that of the configuration here.
+fn unshuffled(object: &mut Value) {
+    let names: BTreeMap<String, String> = [("spark-local-dir-1", "/a"), ("spark-local-dir-2", "/b")]
+        .map(|(name, path)| (path.to_owned(), name.to_owned()))
+        .into();
+    for mount in
+        object.pointer_mut("/spec/containers/0/volumeMounts").and_then(Value::as_array_mut).into_iter().flatten()
+    {
+        if let Some(name) = mount["mountPath"].as_str().and_then(|path| names.get(path)) {
+            mount["name"] = name.as_str().into();
+        }
+    }
+    for variable in object.pointer_mut("/spec/containers/0/env").and_then(Value::as_array_mut).into_iter().flatten() {
+        if variable["name"] == "SPARK_LOCAL_DIRS" && variable["value"] == "/b,/a" {
+            variable["value"] = "/a,/b".into();
+        }
+    }
+}
+
+/// An object in a form in which order and what is random do not matter.
+fn comparable(object: &Value) -> Value {
+    let mut object: Value = serde_json::from_str(&normal(&object.to_string())).unwrap();
+    if let Some(text) = object.pointer("/data/spark.properties").and_then(Value::as_str) {
+        let mut all = BTreeMap::new();
+        properties::each(text, |key, value| _ = all.insert(key.to_owned(), value.to_owned()));
+        if all.contains_key("spark.app.submitTime") {
+            all.insert("spark.app.submitTime".to_owned(), "TIME".to_owned());
+        }
+        object["data"]["spark.properties"] = json!(all);
+    }
+    unshuffled(&mut object);
+    sorted(&mut object);
+    object
+}
+
+/// Lists in which Spark's order is that of a map, or of a shuffle, sorted.
+fn sorted(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(sorted),
+        Value::Object(map) => {
+            for (key, value) in map.iter_mut() {
+                sorted(value);
+                if let (true, Some(list)) =
+                    (["env", "volumes", "volumeMounts", "items"].contains(&key.as_str()), value.as_array_mut())
+                {
+                    list.sort_by_key(Value::to_string);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn captured(version: &str, case: &str) -> Value {
+    let path = fixtures().join(version).join(format!("{case}.json"));
+    serde_json::from_str(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+        .unwrap()
+}
+
+fn cases() -> BTreeMap<String, Vec<String>> {
+    serde_json::from_str(&std::fs::read_to_string(fixtures().join("cases.json")).unwrap()).unwrap()
+}
+
+/// Where two values differ.
+fn differences(at: &str, real: &Value, own: &Value, out: &mut Vec<String>) {
+    match (real, own) {
+        (Value::Object(one), Value::Object(other)) => {
+            let keys: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            for key in keys {
+                differences(
+                    &format!("{at}/{key}"),
+                    one.get(key).unwrap_or(&Value::Null),
+                    other.get(key).unwrap_or(&Value::Null),
+                    out,
+                );
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (number, (one, other)) in one.iter().zip(other).enumerate() {
+                differences(&format!("{at}/{number}"), one, other, out);
+            }
+        }
+        _ if real != own => out.push(format!("{at}: spark-submit has {real}, spark-usher {own}")),
+        _ => {}
+    }
+}
+
+fn compare(name: &str) {
+    let version = SparkVersion::parse(name).unwrap();
+    let mut wrong = Vec::new();
+    // An option that came later is accepted for every version, and one version says the same in other words.
+    let is_known = |case: &str| name == "3.5.9" && ["defaults-too", "error-pull-policy"].contains(&case);
+    for (case, arguments) in cases().into_iter().filter(|(case, _)| !is_known(case)) {
+        let capture = captured(name, &case);
+        let own = submitted(&arguments, version);
+        let requests: Vec<&Value> = capture["requests"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|request| request["body"].is_object() && request["method"] != "DELETE")
+            .collect();
+        match (&own, capture.get("error")) {
+            (Err(error), Some(real)) => {
+                let real = real.to_string();
+                let words = error.to_string();
+                let said = words.split(" (").next().unwrap_or_default();
+                if !real.contains(&said.replace('"', "\\\"")) {
+                    wrong.push(format!("{case}: spark-submit says {real}\n     spark-usher says {words}"));
+                }
+            }
+            (Ok(own), None) => {
+                let mut objects = vec![own.pod.clone()];
+                objects.extend(own.owned("00000000-0000-4000-8000-000000000001"));
+                let kinds = |objects: &mut dyn Iterator<Item = &Value>| {
+                    objects.map(|object| object["kind"].to_string()).collect::<Vec<_>>()
+                };
+                let (real_kinds, own_kinds) =
+                    (kinds(&mut requests.iter().map(|request| &request["body"])), kinds(&mut objects.iter()));
+                if real_kinds != own_kinds {
+                    wrong.push(format!("{case}: spark-submit creates {real_kinds:?}, spark-usher {own_kinds:?}"));
+                    continue;
+                }
+                for (request, object) in requests.iter().zip(&objects) {
+                    let mut found = Vec::new();
+                    differences(
+                        &format!("{case} {}", object["kind"]),
+                        &comparable(&request["body"]),
+                        &comparable(object),
+                        &mut found,
+                    );
+                    wrong.extend(found);
+                }
+            }
+            (Ok(_), Some(real)) => wrong.push(format!("{case}: spark-submit fails with {real}")),
+            (Err(error), None) => wrong.push(format!("{case}: spark-usher fails with {error}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{} differences from spark-submit {name}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn objects_equal_those_of_spark_submit_4_3_0() {
+    compare("4.3.0");
+}
+
+#[test]
+fn objects_equal_those_of_spark_submit_3_5_9() {
+    compare("3.5.9");
+}
