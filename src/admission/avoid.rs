@@ -1,5 +1,4 @@
-//! A required nodeAffinity against nodes that break executors (`NodeSelectorTerm` of `core/v1`, `nodeaffinity.go` of
-//! `component-helpers`).
+//! A required nodeAffinity against nodes that break executors ([`node_terms`]).
 //!
 //! The requirement selects by the name of the Node, which is the only field that `matchFields` supports, with one value per
 //! requirement. Terms are alternatives, so each gets the requirements; a term without requirements matches no node and stays so.
@@ -16,6 +15,7 @@ use crate::annotations::MetadataField;
 use crate::gang;
 use crate::reason::Reason;
 use crate::snapshot::{Node, Snapshot};
+use crate::spark::node_terms::{self, NAME};
 use crate::spark::pod::Pod;
 use crate::spark::text::{Entries, Text};
 
@@ -23,7 +23,6 @@ use crate::spark::text::{Entries, Text};
 const MAX_AVOIDED: usize = 100;
 /// A longer affinity is not read: no scheduler is given one.
 const MAX_AFFINITY: usize = 64 << 10;
-const NAME: &str = "metadata.name";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 /// Lets an executor avoid the suspect nodes, unless that would separate it from its gang or from its volume, and as long as at least as
@@ -68,7 +67,12 @@ fn avoidable<'s>(snapshot: &'s Snapshot, selector: Option<&Entries<'_>>, affinit
         let is_selected = selector.is_none_or(|selector| {
             selector.iter().all(|(key, value)| node.labels.get(key).is_some_and(|own| **own == *value))
         });
-        is_selected && terms.is_none_or(|terms| terms.iter().any(|term| matches(term, name, node)))
+        is_selected
+            && terms.is_none_or(|terms| {
+                terms
+                    .iter()
+                    .any(|term| node_terms::matches(term, name, |key| node.labels.get(key).map(|value| &**value)))
+            })
     };
     let suspect = avoided.iter().filter(|name| snapshot.nodes.get(*name).is_some_and(|node| may_use(name, node)));
     let mut suspect: Vec<&Arc<str>> = suspect.take(MAX_AVOIDED).collect();
@@ -76,35 +80,6 @@ fn avoidable<'s>(snapshot: &'s Snapshot, selector: Option<&Entries<'_>>, affinit
         |(name, node): &(&Arc<str>, &Arc<Node>)| !avoided.contains(*name) && !node.cordoned && may_use(name, node);
     suspect.truncate(snapshot.nodes.iter().filter(is_other).take(suspect.len()).count());
     suspect
-}
-
-/// Whether a node selector term matches a node. An empty one matches none, and so does one that is not understood.
-fn matches(term: &Value, name: &str, node: &Node) -> bool {
-    let list = |key: &str| term.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let (expressions, fields) = (list("matchExpressions"), list("matchFields"));
-    let label = |key: &str| node.labels.get(key).map(|value| &**value);
-    let field = |key: &str| (key == NAME).then_some(name);
-    !(expressions.is_empty() && fields.is_empty())
-        && expressions.iter().all(|requirement| is_met(requirement, label))
-        && fields.iter().all(|requirement| is_met(requirement, field))
-}
-
-/// A requirement of a term (`labels.Requirement` of apimachinery).
-fn is_met<'n>(requirement: &Value, of: impl Fn(&str) -> Option<&'n str>) -> bool {
-    let text = |key: &str| requirement.get(key).and_then(Value::as_str).unwrap_or_default();
-    let own = of(text("key"));
-    let values = || requirement.get("values").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let number = |text: &str| text.parse::<i64>().ok();
-    let compare = || Some((number(own?)?, number(values().next()?)?));
-    match text("operator") {
-        "In" => own.is_some_and(|own| values().any(|value| value == own)),
-        "NotIn" => own.is_none_or(|own| values().all(|value| value != own)),
-        "Exists" => own.is_some(),
-        "DoesNotExist" => own.is_none(),
-        "Gt" => compare().is_some_and(|(own, than)| own > than),
-        "Lt" => compare().is_some_and(|(own, than)| own < than),
-        _ => false,
-    }
 }
 
 /// Whether the pod mounts a claim that was not made for it: its volume may exist on one node only. Spark names the claims that it creates

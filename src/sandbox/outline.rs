@@ -8,13 +8,14 @@ use crate::spark::quantity::Quantity;
 use crate::spark::resources::{self, ResourceList};
 
 /// The fields of a pod that they read. Its containers, which are most of it, are not among them.
-const FIELDS: [&[&str]; 11] = [
+const FIELDS: [&[&str]; 12] = [
     &["metadata", "namespace"],
     &["metadata", "labels"],
     &["metadata", "annotations"],
     &["metadata", "deletionTimestamp"],
     &["spec", "nodeName"],
     &["spec", "nodeSelector"],
+    &["spec", "affinity", "nodeAffinity"],
     &["spec", "schedulingGates"],
     &["spec", "schedulingGroup"],
     &["spec", "volumes"],

@@ -16,6 +16,7 @@ use super::state::Api;
 use super::store::{Key, Stored};
 use crate::json::{at, entries, list, list_mut, text};
 use crate::runtime::clock;
+use crate::spark::node_terms;
 use crate::spark::quantity::Quantity;
 use crate::spark::resources::ResourceList;
 
@@ -46,10 +47,14 @@ struct Node {
 }
 
 impl Node {
-    /// Reports whether the node has the labels of the pod's nodeSelector.
-    fn is_selected(&self, pod: &Value) -> bool {
-        let has = |(key, value)| self.labels.iter().any(|(k, v)| (k.as_str(), v.as_str()) == (key, value));
-        entries(pod, &["spec", "nodeSelector"]).all(has)
+    /// Reports whether the node has the labels of the pod's nodeSelector, and matches its required nodeAffinity.
+    fn is_selected(&self, name: &str, pod: &Value) -> bool {
+        let label = |key: &str| self.labels.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
+        let required = ["spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
+        let is_required = at(pod, &required).is_some();
+        let terms = list(pod, &[&required[..], &["nodeSelectorTerms"]].concat());
+        entries(pod, &["spec", "nodeSelector"]).all(|(key, value)| label(key) == Some(value))
+            && (!is_required || terms.iter().any(|term| node_terms::matches(term, name, label)))
     }
 }
 
@@ -135,7 +140,7 @@ fn place(api: &Api, nodes: &mut BTreeMap<String, Node>, pods: Vec<Arc<Stored>>, 
     let (mut trial, mut plan) = (nodes.clone(), Vec::new());
     for stored in &pods {
         let Outline { pod, requests } = stored.outline();
-        let mut selected = trial.iter_mut().filter(|(_, node)| node.is_selected(pod));
+        let mut selected = trial.iter_mut().filter(|(name, node)| node.is_selected(name, pod));
         if let Some((name, node)) = selected.find(|(_, node)| fits(&node.free, requests)) {
             take(&mut node.free, requests);
             plan.push((stored.clone(), name.clone()));

@@ -144,6 +144,67 @@ async fn node_that_refuses_executors_of_two_applications_is_reported_and_avoided
     }
 }
 
+/// Gives a Node room for pods. The API server taints a new Node until its kubelet is ready.
+async fn make_room(cluster: &Cluster, name: &str) {
+    let nodes = cluster_scoped(cluster, "Node", "nodes");
+    let untainted = json!({"spec": {"taints": null}});
+    nodes.patch(name, &PatchParams::default(), &Patch::Merge(untainted)).await.unwrap();
+    let room = json!({"cpu": "8", "memory": "32Gi", "pods": "110"});
+    let status = json!({"status": {"capacity": room, "allocatable": room,
+        "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": null, "lastTransitionTime": null}]}});
+    nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scheduler_places_executors_elsewhere_and_those_that_can_run_there_only_still_start() {
+    let Some(cluster) = Cluster::start_scheduling().await else { return };
+    let (bad, good) = (format!("{}-bad", cluster.namespace), format!("{}-good", cluster.namespace));
+    for name in [&bad, &good] {
+        create_node(&cluster, name).await;
+        make_room(&cluster, name).await;
+    }
+    // A type without PodGroups, whose pods the cluster's own scheduler places.
+    let policy = "policies:\n- {name: p, scheduler: {type: kai, name: default-scheduler}, queue: q}\nnodes: {avoid: true, maxShare: 100%}\n";
+    let app = cluster.usher(policy).await;
+    let status = json!({"status": {"phase": "Failed", "reason": "OutOfcpu",
+        "message": "Pod was rejected: Node didn't have enough resource: cpu, requested: 1, used: 8, capacity: 8"}});
+    for (number, app) in (0_u32..).zip(["spark-a", "spark-a", "spark-b"]) {
+        let name = format!("refused-{number}");
+        let refused = pod(&name).executor_of(app, number).spec("nodeName", bad.as_str());
+        cluster.pod_by(&cluster.client, &refused).await;
+        cluster.pods().patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+    // In this zone are both nodes, and no other.
+    let in_zone = |name: &str, number| {
+        let mut executor = pod(name).executor_of("spark-c", number).spec("nodeSelector", json!({"zone": "x"}));
+        executor.0["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+        executor
+    };
+    eventually("new executors avoid the node", async || {
+        cluster.dry_run(&cluster.client, &in_zone("trial", 9)).await.unwrap().pointer(TERMS).is_some()
+    })
+    .await;
+    let placed = async |name: &str| {
+        let found = cluster.pods().get(name).await.unwrap();
+        found.spec.and_then(|spec| spec.node_name)
+    };
+    // More than would be placed on one node by chance.
+    for number in 0..6 {
+        let name = format!("elsewhere-{number}");
+        cluster.pod_by(&cluster.client, &in_zone(&name, number)).await;
+        eventually("it is placed on the other node", async || placed(&name).await.as_deref() == Some(good.as_str()))
+            .await;
+    }
+    let only = json!({"kubernetes.io/hostname": format!("host-of-{bad}")});
+    cluster.pod_by(&cluster.client, &in_zone("only", 20).spec("nodeSelector", only)).await;
+    eventually("it starts there", async || placed("only").await.as_deref() == Some(bad.as_str())).await;
+    app.stop().await.unwrap();
+    let api = cluster_scoped(&cluster, "Node", "nodes");
+    for name in [bad, good] {
+        api.delete(&name, &Default::default()).await.unwrap();
+    }
+}
+
 fn event_resource() -> ApiResource {
     ApiResource {
         group: "events.k8s.io".into(),

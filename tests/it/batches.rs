@@ -294,8 +294,8 @@ fn lookups_of_absent_owner_pods_back_off() {
         harness.observe(&pod.owned_by("Pod", &format!("owner-{id}"), &format!("o{id}")));
     }
     let mut lookups = 0;
-    for _ in 0..30 * 1200 {
-        harness.since += Duration::from_millis(50);
+    for _ in 0..30 * 300 {
+        harness.since += Duration::from_millis(200);
         let now = harness.now();
         let effects = harness.controller.step(now, &harness.policies, harness.leader_state);
         for lookup in effects.lookups {

@@ -144,6 +144,22 @@ fn unregistered_executor_is_deleted_only_by_a_view_that_is_old_enough() {
 }
 
 #[test]
+fn views_that_show_an_executor_as_removed_count_only_one_after_another() {
+    let removed = || Answers::View(vec![], vec![(1, "Executor heartbeat timed out after 130000 ms")], COMPLETE);
+    let mut scene = Scene::new(act(RecoveryRule::GivenUp));
+    scene.harness.observe(&running(1));
+    scene.registered(&[1]);
+    scene.run(120);
+    for _ in 0..3 {
+        scene.answers = removed();
+        scene.run(240);
+        scene.registered(&[1]);
+        scene.run(120);
+    }
+    assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]));
+}
+
+#[test]
 fn executor_that_was_given_up_is_deleted_after_ten_views_unless_the_application_caused_its_failure() {
     for (reason, is_deleted) in [
         ("Executor heartbeat timed out after 130000 ms", true),

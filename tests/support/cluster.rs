@@ -127,6 +127,34 @@ impl Cluster {
         Some(Cluster::start_with(Pods::Run).await)
     }
 
+    /// A cluster whose scheduler honors nodeSelectors and nodeAffinities: the sandbox's, or kube-scheduler. Returns `None` and prints why
+    /// if `KUBEBUILDER_ASSETS` has no kube-scheduler.
+    pub async fn start_scheduling() -> Option<Cluster> {
+        let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) else {
+            return Some(Cluster::start_with(Pods::Run).await);
+        };
+        if !assets.join("kube-scheduler").exists() {
+            #[expect(clippy::print_stderr, reason = "a skipped test prints this")]
+            {
+                eprintln!("SKIPPED: requires kube-scheduler in KUBEBUILDER_ASSETS");
+            }
+            return None;
+        }
+        let mut cluster = Cluster::start().await;
+        let kubeconfig = cluster.folder().join("scheduler.kubeconfig");
+        std::fs::write(&kubeconfig, cluster.kubeconfig()).unwrap();
+        let folder = cluster.folder().to_owned();
+        if let Kind::Real(real) = &mut cluster.kind {
+            let arguments = [
+                format!("--kubeconfig={}", kubeconfig.display()),
+                "--leader-elect=false".into(),
+                "--secure-port=0".into(),
+            ];
+            real.run(&assets, "kube-scheduler", &folder, &arguments);
+        }
+        Some(cluster)
+    }
+
     /// The sandbox's cluster, and the sandbox for stopping it. `None` with a real cluster.
     pub async fn start_with_sandbox() -> Option<(Cluster, Sandbox)> {
         if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {

@@ -249,3 +249,19 @@ async fn address_that_is_no_ip_is_not_resolved() {
     let answer = polled(&poll, Duration::from_secs(1)).now_or_never();
     assert_eq!(answer, Some(failed(PollError::Refused)));
 }
+
+#[tokio::test]
+async fn only_a_refused_connection_says_that_nothing_listens() {
+    let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+    let unreachable = std::io::Error::from(std::io::ErrorKind::HostUnreachable);
+    assert_eq!((connecting(&refused), connecting(&unreachable)), (PollError::Refused, PollError::Unreachable));
+    // The API server states its own error; without a way to the pod it says something else.
+    for (text, expected) in [
+        ("error trying to reach service: dial tcp 10.1.2.3:4040: connect: connection refused", PollError::Refused),
+        ("error trying to reach service: No agent available", PollError::Unreachable),
+        ("", PollError::Unreachable),
+    ] {
+        let body = http_body_util::Full::new(bytes::Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+        assert_eq!(by_proxy(body).await, expected, "{text}");
+    }
+}

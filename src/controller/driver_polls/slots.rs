@@ -145,6 +145,24 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_with_waiting_drivers_take_turns() {
+        let mut slots = Slots::default();
+        let begun: Vec<_> = ["a", "b", "c", "d"]
+            .iter()
+            .flat_map(|name| (0..40).map(|number| key(name, number)))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .filter_map(|key| slots.begin(key))
+            .collect();
+        assert!(begun.len() == MAX_IN_FLIGHT && !slots.has_free());
+        // As each of them finishes, a waiting driver of each namespace begins in turn, whatever their names.
+        begun.iter().for_each(|key| slots.finished(key));
+        let next: Vec<String> =
+            (0..8).filter_map(|_| slots.begin_waiting()).map(|key| key.app.namespace().to_owned()).collect();
+        assert_eq!(next, ["a", "b", "c", "d", "a", "b", "c", "d"]);
+    }
+
+    #[test]
     fn slots_and_namespaces_are_free_again() {
         let mut slots = Slots::default();
         for number in 0..1000 {
