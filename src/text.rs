@@ -2,11 +2,16 @@
 
 /// A tenant's text for a message: short, and without control characters, which could steer a terminal.
 pub(crate) fn shown(text: &str) -> String {
-    let plain = text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c });
-    if text.chars().count() <= MAX_SHOWN {
-        return plain.collect();
-    }
-    plain.take(MAX_SHOWN - 1).chain(['…']).collect()
+    cut(text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }), MAX_SHOWN)
+}
+
+fn cut(text: impl Iterator<Item = char> + Clone, most: usize) -> String {
+    if text.clone().nth(most).is_none() { text.collect() } else { text.take(most - 1).chain(['…']).collect() }
+}
+
+/// The first line of a text, at most this many characters of it, for a row of a table.
+pub(crate) fn first_line(text: &str, most: usize) -> String {
+    cut(text.lines().next().unwrap_or_default().chars(), most)
 }
 
 /// Whether a character could control a terminal, or show the text after it in another order than it is written.
@@ -57,6 +62,14 @@ mod tests {
         assert_eq!(harmless("a\x1b[2J\u{202e}b\n\tc é 日本"), "a\u{fffd}[2J\u{fffd}b\n\u{fffd}c é 日本");
         assert_eq!(shown("\u{2066}x"), "\u{fffd}x");
         assert_eq!(harmless("a\u{61c}b\u{2028}c\u{2029}d"), "a\u{fffd}b\u{fffd}c\u{fffd}d");
+    }
+
+    #[test]
+    fn longer_text_ends_with_an_ellipsis() {
+        assert_eq!(first_line("añb\nc", 3), "añb");
+        assert_eq!(first_line("añbc\nd", 3), "añ…");
+        assert_eq!(first_line("", 3), "");
+        assert_eq!((shown(&"x".repeat(80)), shown(&"x".repeat(81))), ("x".repeat(80), "x".repeat(79) + "…"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::output::{self, OK, Output, block_on, failed};
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::spark::state::ExecutorPodState;
+use crate::text::first_line;
 use crate::views::{self, AppReport, TargetReport};
 
 #[derive(Debug, clap::Args)]
@@ -122,7 +123,7 @@ fn row(app: &AppReport, now: Timestamp) -> Row {
             app.target.as_ref().map_or_else(String::new, |target| format!("{}{}", at_least(target), target.count)),
         ),
         ("LACKS", app.lacking().text()),
-        ("WHY", shortened(&app.trouble(), MAX_WHY)),
+        ("WHY", first_line(&app.trouble(), MAX_WHY)),
         ("LAST EXIT", last.unwrap_or_default()),
     ]
 }
@@ -144,7 +145,7 @@ fn narrow_table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
             ("RUN", count(app, &[Running])),
             ("PEND", count(app, &[Pending])),
             ("DRIVER", app.driver_state().to_owned()),
-            ("WHY", shortened(&app.trouble(), MAX_WHY)),
+            ("WHY", first_line(&app.trouble(), MAX_WHY)),
             ("LAST EXIT", last.unwrap_or_default()),
         ]
     });
@@ -168,12 +169,6 @@ fn print(rows: Vec<Row>, out: &mut dyn Write) -> io::Result<()> {
 fn count(app: &AppReport, states: &[ExecutorPodState]) -> String {
     let counts = states.iter().map(|state| app.executors.get(state.as_str()).copied().unwrap_or_default());
     counts.sum::<usize>().to_string()
-}
-
-/// The first line of a text, cut at its end.
-fn shortened(text: &str, most: usize) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= most { line.to_owned() } else { line.chars().take(most - 1).chain(['…']).collect() }
 }
 
 /// A name, cut in its middle: applications often differ at the end of their names.

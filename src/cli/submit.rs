@@ -226,11 +226,8 @@ fn version(given: Option<&str>, conf: &SparkConf) -> Result<(SparkVersion, Optio
             "an image of Spark 3.5 to 4.3: the tag says {major}.{minor}; --spark-version overrides it"
         ))),
         None => {
-            let SparkVersion { major, minor, patch } = SparkVersion::NEWEST;
-            Ok((
-                SparkVersion::NEWEST,
-                Some(format!("Spark {major}.{minor}.{patch} is assumed: --spark-version names another one")),
-            ))
+            let newest = SparkVersion::NEWEST;
+            Ok((SparkVersion::NEWEST, Some(format!("Spark {newest} is assumed: --spark-version names another one"))))
         }
     }
 }

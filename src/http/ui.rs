@@ -189,11 +189,15 @@ impl Pages {
 
     fn render(&self, address: Address) -> Arc<Rendered> {
         let now = Now { at: clock::instant(), wall: clock::now() };
-        let rendered = self.with_page(&address, now, |page, replica| Rendered {
-            status: if page.is_found() { StatusCode::OK } else { StatusCode::NOT_FOUND },
-            fingerprint: page.fingerprint(replica),
-            document: page.document(replica, now.wall),
-            live: page.live(replica, now.wall),
+        let replica = (self.state.replica)();
+        let rendered = self.with_page(&address, now, |page| {
+            let live = page.live(&replica, now.wall);
+            Rendered {
+                status: if page.is_found() { StatusCode::OK } else { StatusCode::NOT_FOUND },
+                fingerprint: page.fingerprint(&replica),
+                document: page.document(&live),
+                live,
+            }
         });
         let rendered = Arc::new(rendered);
         let mut shared = self.shared();
@@ -202,18 +206,18 @@ impl Pages {
         rendered
     }
 
-    fn with_page<T>(&self, address: &Address, now: Now, then: impl FnOnce(&Page<'_>, &ReplicaReport) -> T) -> T {
-        let replica = (self.state.replica)();
+    /// Borrows the page of an address, from what it shows now.
+    fn with_page<T>(&self, address: &Address, now: Now, then: impl FnOnce(&Page<'_>) -> T) -> T {
         let (snapshot, history) = (self.state.snapshot.load(), self.state.history.load());
         match address {
-            Address::Apps(query) => then(&Page::Apps(&self.apps(now), query), &replica),
+            Address::Apps(query) => then(&Page::Apps(&self.apps(now), query)),
             Address::App(query) => {
                 let report = views::application(&snapshot, &history, &query.namespace, &query.name, now.wall);
-                then(&Page::App(&report, query), &replica)
+                then(&Page::App(&report, query))
             }
-            Address::Nodes => then(&Page::Nodes(&views::nodes(&snapshot, &history, None, now)), &replica),
-            Address::Cost => then(&Page::Cost(&views::costs(&history, None)), &replica),
-            Address::Replica => then(&Page::Replica, &replica),
+            Address::Nodes => then(&Page::Nodes(&views::nodes(&snapshot, &history, None, now))),
+            Address::Cost => then(&Page::Cost(&views::costs(&history, None))),
+            Address::Replica => then(&Page::Replica),
         }
     }
 

@@ -140,12 +140,11 @@ pub fn shortage<'v>(
         let is_expected =
             |exit: &&&Exit| exit.cause.group() == CauseGroup::Expected && now.duration_since(exit.at) <= SETTLES_WITHIN;
         // The application ends, or has just ended.
-        if causes.is_empty() && exits.iter().filter(is_expected).count() >= missing {
+        if pending == 0 && terminating.is_empty() && exits.iter().filter(is_expected).count() >= missing {
             return None;
         }
         let (kind, message) = of_missing(snapshot, key, driver, exits, now);
-        let entry = causes.entry(kind).or_insert_with(|| (0, message));
-        entry.0 += missing;
+        add(kind, missing, message);
     }
     if running.len() >= wanted {
         return None;

@@ -14,6 +14,12 @@ pub struct SparkVersion {
     pub patch: u16,
 }
 
+impl std::fmt::Display for SparkVersion {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
 impl SparkVersion {
     /// Assumed if a version cannot be parsed: the newest whose source was read.
     pub const NEWEST: SparkVersion = SparkVersion::new(4, 3, 0);

@@ -58,7 +58,7 @@ enum Place<'o> {
     Many(&'o mut Vec<String>),
 }
 
-/// Where the value of an option goes; `None` for what is no option with a value.
+/// The field that takes an option's value; `None` for an option without one.
 fn place<'o>(options: &'o mut Options, name: &str) -> Option<Place<'o>> {
     Some(Place::One(match name {
         "--conf" | "-c" => return Some(Place::Many(&mut options.conf)),

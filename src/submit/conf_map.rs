@@ -5,11 +5,11 @@ use serde_json::{Map, Value, json};
 use super::draft::{Context, Draft, push};
 use super::error::{Result, SubmitError};
 use super::options;
-use crate::spark::properties;
+use crate::spark::{labels, properties};
 
 const FOLDER: &str = "/opt/spark/conf";
-const VOLUME: &str = "spark-conf-volume-driver";
-const PROPERTIES: &str = "spark.properties";
+/// Its name since Spark 3.1.
+const VOLUME: &str = labels::DRIVER_CONF_VOLUMES[0];
 const NAMESPACE: &str = "spark.kubernetes.namespace";
 /// The most that an API server takes.
 const MOST: u64 = 1_048_576;
@@ -24,7 +24,7 @@ pub(super) fn finish(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     }
     let mut text = format!("#Java properties built from Kubernetes config map with name: {name}\n");
     all.iter().for_each(|(key, value)| properties::write(key, value, &mut text));
-    files.insert(PROPERTIES.to_owned(), json!(text));
+    files.insert(labels::PROPERTIES_KEY.to_owned(), json!(text));
     let items: Vec<Value> = files.keys().map(|key| json!({"key": key, "path": key, "mode": 420})).collect();
     draft.env("SPARK_CONF_DIR", FOLDER);
     draft.mount(json!({"name": VOLUME, "mountPath": FOLDER}));

@@ -26,6 +26,7 @@ pub use files::{Files, Upload};
 pub use names::Unique;
 pub use options::{Application, Environment, Options, Resource, prepare};
 
+use crate::spark::labels;
 use crate::spark::version::SparkVersion;
 
 /// What is created, in this order: first the pod, and then the objects that it owns, each by an apply patch.
@@ -82,12 +83,11 @@ pub fn build(
 
 /// The labels of the driver's pod: those of the user, and Spark's own.
 fn labels(context: &Context<'_>, name: &str) -> Result<Map<String, Value>> {
-    let version = format!("{}.{}.{}", context.version.major, context.version.minor, context.version.patch);
     let own = [
-        ("spark-version", version),
-        ("spark-app-selector", context.app_id.clone()),
+        (labels::VERSION, context.version.to_string()),
+        (labels::APP_SELECTOR, context.app_id.clone()),
         ("spark-app-name", names::label(name)),
-        ("spark-role", "driver".to_owned()),
+        (labels::ROLE, labels::ROLE_DRIVER.to_owned()),
     ];
     let mut labels = Map::new();
     for (key, value) in context.conf().with_prefix("spark.kubernetes.driver.label.") {

@@ -7,12 +7,14 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 
-use super::layout::{Kind, address, badge, columns, cut, encoded, since, text};
-use crate::text::harmless;
+use super::layout::{Kind, address, badge, columns, encoded, since, text};
+use crate::text::{first_line, harmless};
 use crate::views::{AppReport, Lacking};
 
 /// How many applications one page has.
 const ROWS: usize = 100;
+/// The longest message in a row, in characters.
+const MAX_WHY: usize = 240;
 
 /// Which applications are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -295,7 +297,7 @@ fn row(app: &AppReport, now: Timestamp) -> Markup {
                     lacking => strong.bad { (lacking.text()) },
                 }
             }
-            td.why data-name="Why" { (text(&cut(&app.trouble()))) }
+            td.why data-name="Why" { (text(&first_line(&app.trouble(), MAX_WHY))) }
             td data-name="Since" { @if let Some(time) = started.or(first) { (since(time, now)) } }
             td data-name="Last exit" { @if let Some(exit) = app.exits.first() { (text(&exit.cause)) " " span.quiet { (since(&exit.at, now)) } } }
         }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use crate::text::harmless;
@@ -16,7 +16,7 @@ pub(super) const REPLICA: &str = "replica";
 const PLACES: [(&str, &str); 4] = [(APPS, "Applications"), (NODES, "Nodes"), (COST, "Cost"), (REPLICA, "Replica")];
 
 /// A document. `form` stays as it is while the content is updated.
-pub(super) fn document(title: String, place: &str, form: Option<Markup>, content: Markup) -> Markup {
+pub(super) fn document(title: String, place: &str, form: Option<Markup>, content: PreEscaped<&str>) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -93,12 +93,6 @@ pub(super) fn encoded(text: &str) -> PercentEncode<'_> {
     /// All but the unreserved characters (RFC 3986, section 2.3).
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, RESERVED)
-}
-
-/// The beginning of a text, for a row of a table.
-pub(super) fn cut(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= 240 { line.to_owned() } else { line.chars().take(239).chain(['…']).collect() }
 }
 
 /// A word after a mark. Each kind has a mark of its own, so that no meaning depends on the color alone.

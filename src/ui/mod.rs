@@ -45,14 +45,25 @@ pub enum Page<'a> {
 }
 
 impl Page<'_> {
-    /// The whole document.
-    pub fn document(&self, replica: &ReplicaReport, now: Timestamp) -> String {
-        layout::document(self.title(), self.place(), self.form(), self.content(replica, now)).into_string()
+    /// The whole document, around its live part as [`Page::live`] returns it: HTML, inserted as it is.
+    pub fn document(&self, live: &str) -> String {
+        layout::document(self.title(), self.place(), self.form(), maud::PreEscaped(live)).into_string()
     }
 
     /// The part that changes with time.
     pub fn live(&self, replica: &ReplicaReport, now: Timestamp) -> String {
-        self.content(replica, now).into_string()
+        let page = match self {
+            Page::Apps(apps, query) => apps::page(apps, query, replica.state == "leader", now),
+            Page::App(report, query) => app::page(report, query, now),
+            Page::Nodes(report) => nodes::page(report, now),
+            Page::Cost(report) => cost::page(report, now),
+            Page::Replica => replica::page(replica, now),
+        };
+        let live = maud::html! {
+            (replica::caution(replica))
+            (page)
+        };
+        live.into_string()
     }
 
     /// Whether what it shows exists.
@@ -78,20 +89,6 @@ impl Page<'_> {
         }
         json(replica).hash(&mut hasher);
         hasher.finish()
-    }
-
-    fn content(&self, replica: &ReplicaReport, now: Timestamp) -> maud::Markup {
-        let page = match self {
-            Page::Apps(apps, query) => apps::page(apps, query, replica.state == "leader", now),
-            Page::App(report, query) => app::page(report, query, now),
-            Page::Nodes(report) => nodes::page(report, now),
-            Page::Cost(report) => cost::page(report, now),
-            Page::Replica => replica::page(replica, now),
-        };
-        maud::html! {
-            (replica::caution(replica))
-            (page)
-        }
     }
 
     fn form(&self) -> Option<maud::Markup> {

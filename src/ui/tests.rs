@@ -29,6 +29,10 @@ fn replica() -> ReplicaReport {
     }
 }
 
+fn document(page: &Page<'_>, replica: &ReplicaReport) -> String {
+    page.document(&page.live(replica, now()))
+}
+
 /// An application in which everything is wrong, and every text is this.
 fn application(namespace: &str, app: &str, text: &str) -> AppReport {
     let value = json!({"namespace": namespace, "app": app,
@@ -85,7 +89,7 @@ fn names(apps: &[AppReport], text: &str) -> Vec<String> {
 #[test]
 fn applications_that_lack_executors_come_first_with_the_cause_and_since_when() {
     let apps = [healthy("a", "spark-1"), application("b", "spark-2", "0/3 nodes: Insufficient cpu")];
-    let page = Page::Apps(&apps, &AppsQuery::default()).document(&replica(), now());
+    let page = document(&Page::Apps(&apps, &AppsQuery::default()), &replica());
     let (short, well) = (page.find(">spark-2<").unwrap(), page.find(">spark-1<").unwrap());
     assert!(short < well, "{page}");
     for text in ["6 unschedulable", "Insufficient cpu", ">2m ago<", "3 of 9", "<strong class=\"bad\">6</strong>"] {
@@ -127,7 +131,7 @@ fn a_page_has_a_hundred_applications_and_links_keep_the_search() {
         let shown = names(&apps, text);
         assert_eq!((shown[0].as_str(), shown.len()), (first, count), "{text}");
     }
-    let page = Page::Apps(&apps, &query("q=spark&sort=name&page=2")).document(&replica(), now());
+    let page = document(&Page::Apps(&apps, &query("q=spark&sort=name&page=2")), &replica());
     for link in ["./?q=spark&amp;sort=name&amp;page=1", "./?q=spark&amp;sort=name&amp;page=3"] {
         assert!(page.contains(link), "{link}");
     }
@@ -148,7 +152,7 @@ fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors(
     };
     let all = of("a", "spark-1", "");
     let page = Page::App(&report, &all);
-    let html = page.document(&replica(), now());
+    let html = document(&page, &replica());
     for text in [
         "Lacks 6 of 9 executors",
         "3 of 9 on a node",
@@ -180,22 +184,22 @@ fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors(
     );
     let other = of("a", "spark-9", "");
     let missing = Page::App(&nothing, &other);
-    assert!(!missing.is_found() && missing.document(&replica(), now()).contains("No application"));
+    assert!(!missing.is_found() && document(&missing, &replica()).contains("No application"));
 }
 
 #[test]
 fn follower_says_what_it_does_not_know_and_where_the_leader_is() {
     let follower = ReplicaReport { state: "follower", leader: Some("usher-2_ff00".to_owned()), ..replica() };
-    let page = Page::Cost(&CostReport::default()).document(&follower, now());
+    let page = document(&Page::Cost(&CostReport::default()), &follower);
     assert!(
         page.contains("This replica follows") && page.contains("kubectl -n usher port-forward pod/usher-2 6060:6060"),
         "{page}"
     );
     let alone = ReplicaReport { state: "no-leader", is_complete: false, ..replica() };
-    let page = Page::Apps(&[], &AppsQuery::default()).document(&alone, now());
+    let page = document(&Page::Apps(&[], &AppsQuery::default()), &alone);
     assert!(page.contains("No replica leads") && page.contains("has not read the whole cluster"));
-    assert!(!Page::Replica.document(&replica(), now()).contains("class=\"caution\""));
-    assert!(Page::Replica.document(&replica(), now()).contains("expires in 30 days"));
+    assert!(!document(&Page::Replica, &replica()).contains("class=\"caution\""));
+    assert!(document(&Page::Replica, &replica()).contains("expires in 30 days"));
 }
 
 #[test]
@@ -255,7 +259,7 @@ fn nodes_and_costs_are_shown() {
         "recent": [{"at": "2026-11-24T09:57:00Z", "namespace": "a", "app": "spark-1", "pod": "exec-1", "kind": "out-of-resource",
             "resource": "cpu", "message": "OutOfcpu", "counts": true}]}]});
     let nodes: NodesReport = serde_json::from_value(nodes).unwrap();
-    let page = Page::Nodes(&nodes).document(&replica(), now());
+    let page = document(&Page::Nodes(&nodes), &replica());
     for text in
         ["node-7", "suspect", "Use one scheduler.", "default-scheduler", "OutOfcpu", "app?namespace=a&amp;name=spark-1"]
     {
@@ -264,7 +268,7 @@ fn nodes_and_costs_are_shown() {
     let row = json!({"namespace": "a", "app": "spark-1", "cause": "gang", "coreSeconds": 7200.0, "byteSeconds": 1.0});
     let costs = json!({"since": "2026-11-24T09:00:00Z", "namespaces": [row], "applications": [row], "givenBack": []});
     let costs: CostReport = serde_json::from_value(costs).unwrap();
-    let page = Page::Cost(&costs).document(&replica(), now());
+    let page = document(&Page::Cost(&costs), &replica());
     assert!(page.contains("<dd>2.00</dd>") && page.contains(">2.00</td>"), "{page}");
     // The sum of nothing.
     assert!(page.contains("given back</dt><dd>0.00</dd>"), "{page}");
@@ -315,7 +319,7 @@ fn texts_of_tenants_do_no_harm() {
             Page::Nodes(&nodes),
             Page::Cost(&costs),
         ] {
-            harmless_in(&page.document(&replica(), now()));
+            harmless_in(&document(&page, &replica()));
         }
     }
 }

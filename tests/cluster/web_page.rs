@@ -91,8 +91,8 @@ async fn page_shows_applications_protects_itself_and_is_updated() {
             );
         }
     }
-    // Two names, or one that is no text, whatever the address says.
-    for hosts in ["Host: localhost\r\nHost: evil.example\r\n"] {
+    // Two names, or one that is not ASCII, whatever the address says.
+    for hosts in ["Host: localhost\r\nHost: evil.example\r\n", "Host: \u{e9}.example\r\n"] {
         let response = get(address, "http://127.0.0.1/", hosts).await;
         assert!(response.starts_with("HTTP/1.1 4"), "{response}");
     }

@@ -150,8 +150,6 @@ mod tests {
         let begun: Vec<_> = ["a", "b", "c", "d"]
             .iter()
             .flat_map(|name| (0..40).map(|number| key(name, number)))
-            .collect::<Vec<_>>()
-            .into_iter()
             .filter_map(|key| slots.begin(key))
             .collect();
         assert!(begun.len() == MAX_IN_FLIGHT && !slots.has_free());

@@ -29,12 +29,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
         let waits = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.waiting_message("waits"));
         let why = waits.unwrap_or_else(|| "its containers are being created".to_owned());
         let message = format!("has not started on {node} for {}: {why}", context.ago(since));
-        context.about(
-            RULE,
-            executor,
-            since,
-            message,
-            by_view(context, of, executor, "its driver requests another executor"),
-        )
+        let remedy = by_view(context, of, executor, "its driver requests another executor");
+        context.about(RULE, executor, since, message, remedy)
     })
 }

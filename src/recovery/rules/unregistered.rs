@@ -31,12 +31,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
     context.after(RULE, since, || {
         let node = executor.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
         let message = format!("has run{node} for {} without registering with its driver", context.ago(since));
-        context.about(
-            RULE,
-            executor,
-            since,
-            message,
-            by_view(context, of, executor, "its driver requests another executor"),
-        )
+        let remedy = by_view(context, of, executor, "its driver requests another executor");
+        context.about(RULE, executor, since, message, remedy)
     })
 }

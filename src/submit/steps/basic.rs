@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::spark::labels;
 use crate::submit::draft::{Context, Draft, edit, push};
 use crate::submit::error::{Result, SubmitError, require};
 use crate::submit::files::Upload;
@@ -24,7 +25,7 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     let policy = pull_policy(context)?;
     let memory = Memory::of(context)?;
 
-    draft.container.entry("name").or_insert_with(|| json!("spark-kubernetes-driver"));
+    draft.container.entry("name").or_insert_with(|| json!(labels::DRIVER_CONTAINER));
     draft.container.insert("image".into(), json!(image));
     draft.container.insert("imagePullPolicy".into(), json!(policy));
     let ports = [
@@ -98,8 +99,7 @@ fn image(context: &Context<'_>) -> Result<String> {
     if !context.is_since(4, 0) {
         return Ok(image.to_owned());
     }
-    let version = format!("{}.{}.{}", context.version.major, context.version.minor, context.version.patch);
-    Ok(image.replace("{{SPARK_VERSION}}", &version))
+    Ok(image.replace("{{SPARK_VERSION}}", &context.version.to_string()))
 }
 
 fn pull_policy<'c>(context: &'c Context<'_>) -> Result<&'c str> {

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::spark::labels;
 use crate::submit::draft::{Context, Draft};
 use crate::submit::error::Result;
 
@@ -9,12 +10,12 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     if !context.is_since(4, 2) {
         return Ok(());
     }
-    let own = json!({"spark-app-selector": context.app_id});
+    let own = json!({labels::APP_SELECTOR: context.app_id});
     draft.resources.push(json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": format!("{}-policy", context.prefix), "namespace": context.namespace(), "labels": own},
         "spec": {
-            "podSelector": {"matchLabels": {"spark-role": "executor", "spark-app-selector": context.app_id}},
+            "podSelector": {"matchLabels": {labels::ROLE: labels::ROLE_EXECUTOR, labels::APP_SELECTOR: context.app_id}},
             "ingress": [{"from": [{"podSelector": {"matchLabels": own}}]}],
         },
     }));

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::basic;
+use crate::spark::labels;
 use crate::submit::draft::{Context, Draft, push};
 use crate::submit::error::{Result, require};
 
@@ -42,7 +43,7 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
         conf.with_prefix(prefix).map(|(key, value)| (key.to_owned(), json!(context.substituted(value)))).collect()
     };
     let mut labels = prefixed("spark.kubernetes.driver.service.label.");
-    labels.insert("spark-app-selector".into(), json!(context.app_id));
+    labels.insert(labels::APP_SELECTOR.into(), json!(context.app_id));
     let mut metadata = json!({"name": name, "labels": labels});
     let annotations = prefixed("spark.kubernetes.driver.service.annotation.");
     if let (false, Some(metadata)) = (annotations.is_empty(), metadata.as_object_mut()) {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::basic::pod_name;
+use crate::spark::labels;
 use crate::submit::conf::SparkConf;
 use crate::submit::draft::{Context, Draft};
 use crate::submit::error::{Result, SubmitError, require};
@@ -70,7 +71,7 @@ fn claim(
     let mut metadata = Map::new();
     metadata.insert("name".into(), json!(name));
     let mut all = labels;
-    all.insert("spark-app-selector".into(), json!(context.app_id));
+    all.insert(labels::APP_SELECTOR.into(), json!(context.app_id));
     metadata.insert("labels".into(), Value::Object(all));
     if !annotations.is_empty() {
         metadata.insert("annotations".into(), Value::Object(annotations));
