@@ -50,7 +50,7 @@ Options of spark-usher:
   --context NAME           Context of the kubeconfig
   --help                   Print this
 
-Without --master, the API server of the kubeconfig is used.";
+Without --master, spark.master and $MASTER, the API server of the kubeconfig is used.";
 
 /// The options that spark-submit does not have.
 #[derive(Debug, Default)]
@@ -121,11 +121,12 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
         }
         options.conf.push(format!("spark.kubernetes.namespace={namespace}"));
     }
-    let env = environment();
+    let mut env = environment();
     let found = client::configure(own.kubeconfig.as_deref(), own.context.as_deref()).await;
-    if options.master.is_none() && !options.conf.iter().any(|pair| pair.starts_with("spark.master=")) {
-        let server = found.as_ref().map(|config| config.cluster_url.to_string());
-        options.master = server.ok().map(|url| format!("k8s://{}", url.trim_end_matches('/')));
+    if let Ok(config) = &found {
+        // Every other way to name the API server precedes this variable.
+        let url = config.cluster_url.to_string();
+        env.variables.set_if_missing("MASTER", &format!("k8s://{}", url.trim_end_matches('/')));
     }
     let unique = unique();
     let app = submit::prepare(&options, &env, &Disk, unique.millis)?;
@@ -195,7 +196,7 @@ fn unique() -> Unique {
         millis: clock::now().as_millisecond(),
         app: random::hex(16),
         digits: [random::hex(3), random::hex(3), random::hex(3)],
-        // A command line names fewer files.
+        // Most command lines name fewer files.
         uuids: (0..256).map(|_| random::uuid()).collect(),
     }
 }
@@ -217,8 +218,9 @@ fn version(given: Option<&str>, conf: &SparkConf) -> Result<(SparkVersion, Optio
     }
     let image =
         conf.get("spark.kubernetes.driver.container.image").or_else(|| conf.get("spark.kubernetes.container.image"));
-    let tag =
-        image.and_then(|image| image.rsplit('/').next()).and_then(|name| name.split_once(':')).map(|(_, tag)| tag);
+    // REGISTRY:PORT/REPOSITORY:TAG@DIGEST
+    let name = image.and_then(|image| image.split('@').next()).and_then(|image| image.rsplit('/').next());
+    let tag = name.and_then(|name| name.split_once(':')).map(|(_, tag)| tag);
     let of_tag = tag.filter(|tag| tag.contains('.')).and_then(SparkVersion::parse);
     match of_tag {
         Some(version) if known(version).is_some() => Ok((version, None)),

@@ -9,7 +9,7 @@ pub struct Unique {
     pub app: String,
     /// Six hexadecimal digits each, for the names of the pod, the Service and the ConfigMap.
     pub digits: [String; 3],
-    /// UUIDs: of the local folder, and one for each upload.
+    /// UUIDs: of the local folder, and one for each upload. Uploads for which none is left get the first, with their number.
     pub uuids: Vec<String>,
 }
 
@@ -25,8 +25,9 @@ impl Unique {
         format!("{digits}{:x}", self.millis & 0xFF_FFFF_FFFF)
     }
 
-    pub(super) fn uuid(&self, at: usize) -> &str {
-        self.uuids.get(at).map_or("00000000-0000-4000-8000-000000000000", String::as_str)
+    pub(super) fn uuid(&self, at: usize) -> String {
+        let first = || self.uuids.first().map_or("", String::as_str);
+        self.uuids.get(at).cloned().unwrap_or_else(|| format!("{}-{at}", first()))
     }
 }
 
@@ -75,5 +76,18 @@ mod tests {
             uuids: vec![],
         };
         assert_eq!(unique.id(0), "0a0b0ca2100c0c00");
+    }
+
+    #[test]
+    fn every_upload_has_a_folder_of_its_own() {
+        let unique = Unique {
+            millis: 0,
+            app: String::new(),
+            digits: [const { String::new() }; 3],
+            uuids: vec!["a".into(), "b".into()],
+        };
+        let all: std::collections::BTreeSet<String> = (0..100).map(|at| unique.uuid(at)).collect();
+        assert_eq!(all.len(), 100);
+        assert!(all.iter().all(|uuid| uuid.starts_with(['a', 'b'])));
     }
 }

@@ -28,7 +28,8 @@ async fn submit(cluster: &Cluster, arguments: &[&str]) -> Output {
         .args(arguments)
         .env("SPARK_CONF_DIR", "/nonexistent")
         .env_remove("HADOOP_CONF_DIR")
-        .env_remove("SPARK_HOME");
+        .env_remove("SPARK_HOME")
+        .env_remove("MASTER");
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
@@ -99,6 +100,24 @@ async fn dry_run_prints_a_list_and_creates_nothing() {
     }
     let pods = cluster.pods().list(&ListParams::default()).await.unwrap();
     assert!(pods.items.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configured_master_precedes_the_kubeconfig_and_the_version_is_that_of_the_tag() {
+    let cluster = Cluster::start().await;
+    let file = cluster.folder().join("spark.conf");
+    std::fs::write(&file, "spark.master k8s://https://other.example:6443\n").unwrap();
+    let image =
+        format!("--conf=spark.kubernetes.container.image=reg.example:5000/spark:4.1.2@sha256:{}", "0".repeat(64));
+    let file = file.display().to_string();
+    let arguments = ["--dry-run", "-o", "json", "--properties-file", &file, "--class", "a.B", &image, "local:///x.jar"];
+    let done = submit(&cluster, &arguments).await;
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let list: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(list["items"][0]["metadata"]["labels"]["spark-version"], "4.1.2");
+    let conf = list["items"].as_array().unwrap().iter().find_map(|item| item["data"]["spark.properties"].as_str());
+    let conf = conf.unwrap();
+    assert!(conf.contains("spark.master=k8s\\://https\\://other.example\\:6443"), "{conf}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
