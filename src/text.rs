@@ -6,10 +6,13 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 fn cut(text: impl Iterator<Item = char> + Clone, most: usize) -> String {
-    if text.clone().nth(most).is_none() { text.collect() } else { text.take(most - 1).chain(['…']).collect() }
+    if text.clone().nth(most).is_none() {
+        return text.collect();
+    }
+    text.take(most.saturating_sub(1)).chain(['…']).take(most).collect()
 }
 
-/// The first line of a text, at most this many characters of it, for a row of a table.
+/// The first line of a text, at most this many characters of it, for a row of a table or of a terminal.
 pub(crate) fn first_line(text: &str, most: usize) -> String {
     cut(text.lines().next().unwrap_or_default().chars(), most)
 }
@@ -68,7 +71,7 @@ mod tests {
     fn longer_text_ends_with_an_ellipsis() {
         assert_eq!(first_line("añb\nc", 3), "añb");
         assert_eq!(first_line("añbc\nd", 3), "añ…");
-        assert_eq!(first_line("", 3), "");
+        assert_eq!((first_line("", 3), first_line("a", 0)), (String::new(), String::new()));
         assert_eq!((shown(&"x".repeat(80)), shown(&"x".repeat(81))), ("x".repeat(80), "x".repeat(79) + "…"));
     }
 

@@ -408,18 +408,10 @@ fn diagnosis(
     if parts.is_empty() && executor.state == ExecutorPodState::Pending {
         parts.push(match &executor.node {
             Some(node) => format!("is starting on {node}"),
-            None => format!("waits for {} to assign a node", scheduler(executor)),
+            None => format!("waits for {} to assign a node", executor.template.scheduling.shown_scheduler()),
         });
     }
     (!parts.is_empty()).then(|| parts.join("; "))
-}
-
-fn scheduler(executor: &Executor) -> &str {
-    if executor.template.scheduling.scheduler_name.is_empty() {
-        "the scheduler"
-    } else {
-        &executor.template.scheduling.scheduler_name
-    }
 }
 
 fn deleted_by(deleted: &DeletedPod) -> String {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::output::{OK, failed, plain};
 use crate::runtime::clock;
 use crate::runtime::shutdown::Signals;
+use crate::text::first_line;
 
 /// What is shown.
 pub(super) struct View {
@@ -79,19 +80,11 @@ fn frame(status: &str, lines: &[String], (width, height): (u16, u16)) -> String 
     // To the top left; each line is erased to its end, and then everything below.
     let mut text = "\x1b[H".to_owned();
     for line in all {
-        text.push_str(&fitted(line, width));
+        text.push_str(&first_line(line, width));
         text.push_str("\x1b[K\r\n");
     }
     text.push_str("\x1b[J");
     text
-}
-
-/// A line that is no wider than the terminal, and says so where it is cut.
-fn fitted(line: &str, width: usize) -> String {
-    if line.chars().count() <= width {
-        return line.to_owned();
-    }
-    line.chars().take(width.saturating_sub(1)).chain(['…']).take(width).collect()
 }
 
 #[cfg(test)]

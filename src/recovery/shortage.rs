@@ -189,8 +189,11 @@ fn lacks_since(
             }
         }
     }
-    let began = driver.began.and_then(|began| Timestamp::from_second(began.get()).ok());
-    began.filter(|_| !forgotten).or(first)
+    began(driver).filter(|_| !forgotten).or(first)
+}
+
+fn began(driver: &DriverPod) -> Option<Timestamp> {
+    driver.began.and_then(|began| Timestamp::from_second(began.get()).ok())
 }
 
 /// How many of an application's executors exited abnormally within ten minutes, of those with a cause that is `wanted`; and in
@@ -232,8 +235,7 @@ fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (Shorta
             (ShortageCause::Unschedulable, format!("{lacks}{}", words.message))
         }
         None => {
-            let scheduler = &executor.template.scheduling.scheduler_name;
-            let scheduler = if scheduler.is_empty() { "the scheduler" } else { scheduler };
+            let scheduler = executor.template.scheduling.shown_scheduler();
             (ShortageCause::Unscheduled, format!("{scheduler} has not reported on {}", executor.name))
         }
     }
@@ -304,8 +306,7 @@ fn of_missing(
     if all > 0 {
         return (ShortageCause::Exited, within(words));
     }
-    let began = driver.began.and_then(|began| Timestamp::from_second(began.get()).ok());
-    if began.is_some_and(|began| now.duration_since(began) <= SETTLES_WITHIN) {
+    if began(driver).is_some_and(|began| now.duration_since(began) <= SETTLES_WITHIN) {
         return (ShortageCause::Starting, format!("its driver {} has just started", driver.name));
     }
     let message = "its driver has not requested it, or the API server refused it (a permission, or a webhook): see the driver's log";

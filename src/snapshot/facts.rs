@@ -277,6 +277,11 @@ impl SchedulingFields {
         self.entries.iter().find(|entry| entry.place == place && entry.key == key).map(|entry| &*entry.value)
     }
 
+    /// The scheduler of `spec.schedulerName`, for people.
+    pub fn shown_scheduler(&self) -> &str {
+        if self.scheduler_name.is_empty() { "the scheduler" } else { &self.scheduler_name }
+    }
+
     /// The policy and the scheduler type in [`SchedulingFields::by`].
     pub fn set_by(&self) -> Option<(&str, &str)> {
         self.by.as_deref()?.split_once('/')
