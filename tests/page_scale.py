@@ -129,6 +129,16 @@ def measure_reviews(webhook, url, seconds):
     show("what open pages add to the 99th percentile", tails[1] - tails[0], 5, "ms")
 
 
+def measure_answer(page, url):
+    times = []
+    for _ in range(10):
+        began = time.monotonic()
+        length = len(urllib.request.urlopen(url).read())
+        times.append(time.monotonic() - began)
+        time.sleep(1.1)  # Pages and reports are shared for a second.
+    show(f"{page}: answer with {length / 1024:.0f} KiB, median of 10", statistics.median(times) * 1000, 1000, "ms")
+
+
 def memory(process):
     status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
@@ -185,14 +195,8 @@ def main():
                     time.sleep(0.2)
                 else:
                     fail("the page does not show all applications")
-                times = []
-                for _ in range(10):
-                    began = time.monotonic()
-                    length = len(urllib.request.urlopen(url).read())
-                    times.append(time.monotonic() - began)
-                    time.sleep(1.1)  # Reports are shared for a second.
-                print(f"   the page is {length / 1024:.0f} KiB")
-                show("the server's answer, median of 10", statistics.median(times) * 1000, 1000, "ms")
+                measure_answer("Applications", url)
+                measure_answer("one application", f"{url}app?namespace={namespace(1)}&name=spark-0001")
                 with Browser(chromium, port) as browser:
                     views = []
                     for _ in range(5):

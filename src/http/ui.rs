@@ -323,6 +323,53 @@ fn is_by_foreign_page(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn requests_share_a_page_of_the_same_address() {
+        let rendered = Arc::new(AtomicUsize::new(0));
+        let count = rendered.clone();
+        let replica = move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            ReplicaReport {
+                identity: "usher-1_ab12".to_owned(),
+                namespace: "usher".to_owned(),
+                state: "leader",
+                leader: None,
+                is_complete: true,
+                certificate_until: None,
+                port: 6060,
+            }
+        };
+        let state = UiState {
+            snapshot: Arc::default(),
+            history: Arc::default(),
+            replica: Arc::new(replica),
+            stop: CancellationToken::new(),
+            most_live: 1,
+        };
+        let live = Arc::new(Semaphore::new(1));
+        let pages = Pages { state, live, background: Background::default(), shared: Arc::default() };
+        let all: Vec<_> = futures::future::join_all((0..20).map(|_| pages.rendered(&Address::Cost)))
+            .await
+            .into_iter()
+            .flatten()
+            .collect();
+        assert_eq!((all.len(), rendered.load(Ordering::SeqCst)), (20, 1));
+        assert!(all.iter().all(|page| Arc::ptr_eq(page, &all[0]) && page.document.contains(&page.live)));
+        // Another page, and the same page of another query, are not shared; the latest are kept.
+        pages.rendered(&Address::Nodes).await.expect("a page");
+        for number in 0..SHARED_PAGES + 3 {
+            let query = AppsQuery { q: number.to_string(), ..AppsQuery::default() };
+            pages.rendered(&Address::Apps(query)).await.expect("a page");
+        }
+        assert_eq!(rendered.load(Ordering::SeqCst), SHARED_PAGES + 5);
+        assert!(pages.shared().pages.len() <= SHARED_PAGES);
+        // A page that is a second old is rendered again.
+        pages.shared().pages.iter_mut().for_each(|(at, ..)| *at = at.checked_sub(SHARED_FOR).expect("a time"));
+        let again = pages.rendered(&Address::Cost).await.expect("a page");
+        assert!(!Arc::ptr_eq(&again, &all[0]) && rendered.load(Ordering::SeqCst) == SHARED_PAGES + 6);
+    }
 
     #[test]
     fn only_names_that_no_foreign_site_can_have_are_answered() {
