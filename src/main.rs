@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use spark_usher::{cli, tls};
 
 fn main() -> ExitCode {
     tls::install_provider();
-    cli::Cli::parse().run()
+    cli::Cli::of_process().run()
 }

@@ -18,7 +18,7 @@ use crate::recovery::report::DeletedPod;
 use crate::recovery::shortage::shortage;
 use crate::recovery::target::{self, Target};
 use crate::recovery::{self, RecoveryFindings, Registration};
-use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot};
+use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot};
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
 use crate::spark::lifecycle_conf::LifecycleConf;
@@ -266,7 +266,8 @@ fn driver(
     }
 }
 
-fn driver_state(pod: &DriverPod) -> &'static str {
+/// The state of a driver's pod, in a word.
+pub(crate) fn driver_state(pod: &DriverPod) -> &'static str {
     match pod.phase {
         DriverPhase::Ended if pod.has_failed => "failed",
         DriverPhase::Ended => "succeeded",
@@ -276,7 +277,8 @@ fn driver_state(pod: &DriverPod) -> &'static str {
     }
 }
 
-fn driver_why(pod: &DriverPod) -> Option<String> {
+/// Why a driver's pod is in its state.
+pub(crate) fn driver_why(pod: &DriverPod) -> Option<String> {
     let diagnostics = pod.diagnostics.as_deref()?;
     let mut parts = if pod.phase == DriverPhase::Ended { diagnostics.exit_message() } else { Vec::new() };
     if pod.phase != DriverPhase::Ended {
@@ -406,12 +408,17 @@ fn diagnosis(
         parts.push("its phase is Unknown: its node does not respond".to_owned());
     }
     if parts.is_empty() && executor.state == ExecutorPodState::Pending {
-        parts.push(match &executor.node {
-            Some(node) => format!("is starting on {node}"),
-            None => format!("waits for {} to assign a node", executor.template.scheduling.shown_scheduler()),
-        });
+        parts.push(not_started(executor.node.as_deref(), &executor.template.scheduling));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// What a pod waits for that has not started, as long as nothing is wrong with it.
+pub(crate) fn not_started(node: Option<&str>, scheduling: &SchedulingFields) -> String {
+    match node {
+        Some(node) => format!("is starting on {node}"),
+        None => format!("waits for {} to assign a node", scheduling.shown_scheduler()),
+    }
 }
 
 fn deleted_by(deleted: &DeletedPod) -> String {

@@ -72,7 +72,7 @@ fn time_of_day() -> String {
 }
 
 /// The characters that draw the view over the last one, on a terminal of this width and height.
-fn frame(status: &str, lines: &[String], (width, height): (u16, u16)) -> String {
+pub(super) fn frame(status: &str, lines: &[String], (width, height): (u16, u16)) -> String {
     let (width, room) = (usize::from(width), usize::from(height).saturating_sub(2).max(1));
     let shown = if lines.len() > room { room.saturating_sub(1) } else { lines.len() };
     let more = (lines.len() > shown).then(|| format!("… and {} more", lines.len() - shown));

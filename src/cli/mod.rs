@@ -1,31 +1,40 @@
 //! The command line, one file per subcommand. Each prints to a writer and returns an exit code.
 
 mod apps;
+mod completion;
 mod config;
 mod cost;
 #[cfg(feature = "sandbox")]
 mod demo;
 mod diff;
 mod doctor;
+mod driver_table;
+mod drivers;
 mod explain;
+mod follow;
 mod input;
+mod kill;
 mod live;
 mod nodes;
 mod output;
 mod policy;
+mod program;
 mod query;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod serve;
+mod spark_compatible;
+mod status;
 mod submit;
 mod timeline;
+mod watch;
 mod why;
 
 use output::{FAILED, OK};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Admission webhook and controller for Apache Spark on Kubernetes: gang scheduling, ownerReferences and exit causes of
 /// executors.
@@ -48,6 +57,12 @@ enum Command {
     Explain(explain::Args),
     /// Submit an application as spark-submit does in cluster mode, without a JVM.
     Submit(submit::Args),
+    /// Show the state of applications, by submission id, label or application id: a row for each driver.
+    Status(status::Args),
+    /// Stop applications: delete their drivers' pods, after a question.
+    Kill(kill::Args),
+    /// Show what happens to applications until they have ended: changes of state, and the driver's log.
+    Watch(watch::Args),
     /// List every Spark application: its driver, its executors by state, and its last executor exit.
     Apps(apps::Args),
     /// Explain why an executor exited or does not start. For an application, list all of its anomalies.
@@ -63,12 +78,27 @@ enum Command {
     /// Print admission policies that the API server evaluates itself: one that sets the ownerReferences of executors while
     /// the webhook is unavailable, or (--validating) policies that deny pods without the webhook.
     Policy(policy::Args),
+    /// Print a script that completes commands and options in a shell.
+    Completion(completion::Args),
+    /// Write the manual pages.
+    Man(completion::ManArgs),
     /// Run an in-memory Kubernetes API on loopback, for trials with real tools. It is not a cluster.
     #[cfg(feature = "sandbox")]
     Sandbox(sandbox::Args),
 }
 
 impl Cli {
+    /// Parses the arguments of this process. Help, and errors, end it.
+    pub fn of_process() -> Cli {
+        let mut command = Cli::of_program();
+        let matches = command.get_matches_mut();
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+
+    fn of_program() -> clap::Command {
+        program::named(Cli::command(), program::program())
+    }
+
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         // Not locked: other threads write the log to standard error, too.
@@ -79,6 +109,11 @@ impl Cli {
             Command::Serve(args) => serve::run(&args, &mut err),
             Command::Explain(args) => explain::run(&args, &mut out, &mut err),
             Command::Submit(args) => submit::run(&args, &mut out, &mut err),
+            Command::Status(args) => status::run(args, &mut out, &mut err),
+            Command::Kill(args) => kill::run(&args, &mut out, &mut err),
+            Command::Watch(args) => watch::run(args, &mut out, &mut err),
+            Command::Completion(args) => completion::run(&args, Cli::of_program(), &mut out),
+            Command::Man(args) => completion::man(&args, Cli::of_program(), &mut err),
             Command::Apps(args) => apps::run(&args, &mut out, &mut err),
             Command::Why(args) => why::run(&args, &mut out, &mut err),
             Command::Cost(args) => cost::run(&args, &mut out, &mut err),

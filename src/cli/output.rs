@@ -62,6 +62,21 @@ pub(crate) const FAILED: u8 = 1;
 /// The input cannot be read.
 pub(crate) const UNREADABLE: u8 = 2;
 
+/// An application failed.
+pub(crate) const DRIVER_FAILED: u8 = 3;
+
+/// An application's driver was deleted before it ended.
+pub(crate) const DRIVER_DELETED: u8 = 4;
+
+/// Ctrl-C ended the command: 128 and the number of SIGINT, as shells do.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Prints why the input cannot be read.
+pub(super) fn unreadable(err: &mut dyn Write, error: &dyn fmt::Display) -> io::Result<u8> {
+    writeln!(err, "error: {}", plain(&error.to_string()))?;
+    Ok(UNREADABLE)
+}
+
 /// Creates a runtime for commands that use the network; `work` runs until it is done.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)

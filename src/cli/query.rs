@@ -45,7 +45,7 @@ pub(super) struct Source {
     all_namespaces: bool,
 }
 
-fn namespace(text: &str) -> Result<String, String> {
+pub(super) fn namespace(text: &str) -> Result<String, String> {
     if is_dns_label(text) {
         return Ok(text.to_owned());
     }

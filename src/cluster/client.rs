@@ -86,6 +86,35 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
     Ok(config)
 }
 
+/// What was found, with the API server of spark-submit's `--master`: `k8s://` and a URL.
+pub fn with_master(found: anyhow::Result<Config>, master: &str) -> anyhow::Result<Config> {
+    let url = master.strip_prefix("k8s://").unwrap_or(master);
+    let url = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
+    let url: hyper::Uri = url.parse().map_err(|error| anyhow!("--master {master}: {error}"))?;
+    match found {
+        Ok(mut config) => {
+            config.cluster_url = url;
+            Ok(config)
+        }
+        // An API server that needs no credentials, such as kubectl proxy.
+        Err(_) if url.scheme_str() == Some("http") => Ok(Config::new(url)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The namespace that the context of the kubeconfig names, or that of the pod in which this process runs; `None` if there is none. The
+/// namespace of [`Cluster`] is `default` then.
+pub fn named_namespace(kubeconfig: Option<&Path>, context: Option<&str>) -> Option<String> {
+    const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+    let read = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    let Ok(file) = read else {
+        let own = std::fs::read_to_string(OF_POD).ok()?;
+        return Some(own.trim().to_owned()).filter(|own| !own.is_empty());
+    };
+    let wanted = context.or(file.current_context.as_deref())?;
+    file.contexts.into_iter().find(|named| named.name == wanted)?.context?.namespace
+}
+
 /// A client for what [`configure`] finds.
 pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Cluster> {
     of(configure(kubeconfig, context).await?)

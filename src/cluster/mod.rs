@@ -11,6 +11,8 @@ pub mod client;
 pub mod controller;
 mod discovery;
 pub mod driver_api;
+pub mod driver_log;
+pub mod drivers;
 mod forbidden;
 pub mod lease;
 pub mod limit;

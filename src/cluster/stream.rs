@@ -79,6 +79,14 @@ impl Interruption {
     }
 }
 
+impl Interruption {
+    /// Whether the request is forbidden.
+    pub(super) fn is_forbidden(&self) -> bool {
+        let is_403 = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 403);
+        matches!(self, Interruption::List(error) | Interruption::Open(error) if is_403(error))
+    }
+}
+
 fn is_expired(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 410)
 }
@@ -88,6 +96,8 @@ fn is_expired(error: &kube::Error) -> bool {
 pub(super) struct Config {
     /// Label selector.
     pub(super) labels: Option<String>,
+    /// Field selector.
+    pub(super) fields: Option<String>,
     /// Whether the list is streamed (`sendInitialEvents`).
     pub(super) streaming: bool,
 }
@@ -190,6 +200,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
         self.opened = Some(clock::instant());
         let params = WatchParams {
             label_selector: self.config.labels.clone(),
+            field_selector: self.config.fields.clone(),
             timeout: Some(SERVER_CLOSES),
             send_initial_events: initial,
             ..WatchParams::default()
@@ -201,6 +212,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
     async fn page(&mut self, more: Option<String>) -> Result<(), Interruption> {
         let params = ListParams {
             label_selector: self.config.labels.clone(),
+            field_selector: self.config.fields.clone(),
             limit: Some(PAGE),
             continue_token: more,
             ..ListParams::default()

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::client::Brief;
 use super::view::resource;
+use crate::submission::DriverStatus;
 use crate::submit::{Submission, Upload};
 
 /// Requests that an API server answers with an error of its own are tried again this often, as Spark's client does.
@@ -22,15 +23,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The field manager of the objects that the driver's pod owns.
 const FIELD_MANAGER: &str = "spark-usher-submit";
-
-/// The driver's pod that was created.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Submitted {
-    /// Its name.
-    pub pod: String,
-    /// Its uid.
-    pub uid: String,
-}
 
 /// Copies the local files. Only folders that this machine mounts can be their destination.
 pub fn upload(uploads: &[Upload]) -> anyhow::Result<()> {
@@ -55,16 +47,17 @@ pub fn upload(uploads: &[Upload]) -> anyhow::Result<()> {
 }
 
 /// Creates the driver's pod and what it owns. If an object cannot be created, the pod is deleted, and with it what it owns.
-pub async fn create(client: &Client, submission: &Submission) -> anyhow::Result<Submitted> {
+/// Returns the pod as the API server created it.
+pub async fn create(client: &Client, submission: &Submission) -> anyhow::Result<DriverStatus> {
     let namespace = &submission.namespace;
     let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
     let pod: DynamicObject = serde_json::from_value(submission.pod.clone())?;
     let name = pod.metadata.name.clone().unwrap_or_default();
     let what = format!("pod {namespace}/{name}");
     let created = retried(&what, "create", async || pods.create(&PostParams::default(), &pod).await).await?;
-    let uid = created.metadata.uid.unwrap_or_default();
+    let uid = created.metadata.uid.clone().unwrap_or_default();
     for object in submission.owned(&uid) {
-        if let Err(error) = apply(client, namespace, &object).await {
+        if let Err(error) = apply(client, namespace, &object, &PatchParams::apply(FIELD_MANAGER).force()).await {
             let precondition = Preconditions { uid: Some(uid.clone()), resource_version: None };
             let params = DeleteParams {
                 preconditions: Some(precondition),
@@ -79,17 +72,45 @@ pub async fn create(client: &Client, submission: &Submission) -> anyhow::Result<
             });
         }
     }
-    Ok(Submitted { pod: name, uid })
+    let driver = serde_json::to_string(&created)?;
+    DriverStatus::read(&driver).ok_or_else(|| anyhow!("{what} was created, but the API server's answer cannot be read"))
 }
 
-async fn apply(client: &Client, namespace: &str, object: &Value) -> anyhow::Result<()> {
+/// Sends everything without storing it, and returns what the API server would store.
+pub async fn dry_run(client: &Client, submission: &Submission) -> anyhow::Result<Vec<Value>> {
+    let namespace = &submission.namespace;
+    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
+    let pod: DynamicObject = serde_json::from_value(submission.pod.clone())?;
+    let what = format!("pod {namespace}/{}", pod.metadata.name.as_deref().unwrap_or_default());
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let created = retried(&what, "create", async || pods.create(&params, &pod).await).await?;
+    let uid = created.metadata.uid.clone().unwrap_or_default();
+    let mut all = vec![shown(created)?];
+    for object in submission.owned(&uid) {
+        let params = PatchParams { dry_run: true, ..PatchParams::apply(FIELD_MANAGER).force() };
+        all.push(shown(apply(client, namespace, &object, &params).await?)?);
+    }
+    Ok(all)
+}
+
+/// Without what only the API server needs.
+fn shown(mut object: DynamicObject) -> anyhow::Result<Value> {
+    object.metadata.managed_fields = None;
+    Ok(serde_json::to_value(object)?)
+}
+
+async fn apply(
+    client: &Client,
+    namespace: &str,
+    object: &Value,
+    params: &PatchParams,
+) -> anyhow::Result<DynamicObject> {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     let Some(of) = api(kind) else { bail!("{kind} is no kind that a submission creates") };
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &of);
-    let params = PatchParams::apply(FIELD_MANAGER).force();
     let what = format!("{kind} {namespace}/{name}");
-    retried(&what, "patch", async || objects.patch(name, &params, &Patch::Apply(object)).await).await.map(|_| ())
+    retried(&what, "patch", async || objects.patch(name, params, &Patch::Apply(object)).await).await
 }
 
 fn api(kind: &str) -> Option<ApiResource> {

@@ -149,7 +149,7 @@ async fn follow<S: Source>(
 ) -> Stopped {
     let resource = source.resource();
     let api: Api<Viewed<S::View>> = Api::all_with(client.clone(), &resource);
-    let config = stream::Config { labels: source.labels(), streaming };
+    let config = stream::Config { labels: source.labels(), fields: None, streaming };
     let events = stream::events(api, config).take_until(stop.cancelled());
     let mut events = std::pin::pin!(events);
     let (mut listing, mut failing, mut listed) = (Vec::new(), false, false);

@@ -17,7 +17,7 @@ use super::respond::{plain, refuse, respond};
 use super::selector::Filter;
 use super::state::{Api, Warnings, item_text, present};
 use super::store::Stored;
-use super::{discovery, openapi, proxy, rbac, special, table, watch};
+use super::{discovery, log, openapi, proxy, rbac, special, table, watch};
 use crate::json::{set, text};
 use crate::runtime::clock;
 
@@ -77,6 +77,9 @@ async fn answer(listener: &ListenerState, request: HttpRequest) -> Result<Respon
     api.used.note(&request.user, &attributes);
     if let Some(path) = proxy::path(&request, &parts.uri) {
         return proxy::pass_on(api, &request, path).await;
+    }
+    if log::is_for_log(&request) {
+        return log::log(api, &request);
     }
     if request.verb == Verb::Watch {
         return watch::watch(api, &request, upgrade);

@@ -19,6 +19,7 @@ mod error;
 mod events;
 mod garbage;
 mod kubelet;
+mod log;
 mod openapi;
 mod outline;
 mod patch;
@@ -43,5 +44,6 @@ mod webhook;
 mod write;
 
 pub use kubelet::EXIT as EXIT_ANNOTATION;
+pub use log::LOG as LOG_ANNOTATION;
 
 pub use serve::{InProcess, Options, Pods, Sandbox, Version};

@@ -28,9 +28,6 @@ pub(super) async fn subresource(
         ("serviceaccounts", "token", Verb::Create) if resource.group.is_empty() => Some(token(api, request)),
         ("pods", "binding", Verb::Create) if resource.group.is_empty() => Some(binding(api, request)),
         ("pods", "eviction", Verb::Create) if resource.group.is_empty() => Some(eviction(api, request, warnings).await),
-        ("pods", "log", Verb::Get) if resource.group.is_empty() => {
-            Some(Err(ApiError::bad_request("the sandbox runs no containers, so there is no log")))
-        }
         ("namespaces", "finalize", Verb::Update) => Some(finalize(api, request)),
         _ => Some(Err(ApiError::no_such_resource())),
     }

@@ -8,6 +8,8 @@ pub const ROLE_DRIVER: &str = "driver";
 pub const ROLE_EXECUTOR: &str = "executor";
 /// Label: the application id (`spark-` and 32 hex digits unless the user sets `spark.app.id`).
 pub const APP_SELECTOR: &str = "spark-app-selector";
+/// Label: the name of the application, as far as a label can have it. Since Spark 3.3.
+pub const APP_NAME: &str = "spark-app-name";
 /// Label: decimal executor id from 1, or the literal `EXECID` in the templates of statefulset and deployment allocators.
 pub const EXEC_ID: &str = "spark-exec-id";
 /// Label: resource profile id, `0` is the default profile. Since Spark 3.1.

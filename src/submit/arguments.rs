@@ -53,6 +53,36 @@ pub fn parse_with<'a>(
     Ok(options)
 }
 
+/// The options of spark-submit that have a value.
+pub const SPARK_OPTIONS: [&str; 26] = [
+    "--master",
+    "--deploy-mode",
+    "--name",
+    "--class",
+    "--conf",
+    "--properties-file",
+    "--jars",
+    "--files",
+    "--archives",
+    "--py-files",
+    "--packages",
+    "--exclude-packages",
+    "--repositories",
+    "--driver-memory",
+    "--driver-cores",
+    "--driver-java-options",
+    "--driver-library-path",
+    "--driver-class-path",
+    "--executor-memory",
+    "--executor-cores",
+    "--total-executor-cores",
+    "--num-executors",
+    "--queue",
+    "--principal",
+    "--keytab",
+    "--proxy-user",
+];
+
 enum Place<'o> {
     One(&'o mut Option<String>),
     Many(&'o mut Vec<String>),
@@ -115,6 +145,13 @@ mod tests {
                 vec!["--name".to_owned(), "b".to_owned(), "-x".to_owned()]
             )
         );
+    }
+
+    #[test]
+    fn every_listed_option_takes_a_value() {
+        for name in SPARK_OPTIONS {
+            assert!(place(&mut Options::default(), name).is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -12,13 +12,17 @@ mod conf_map;
 mod draft;
 mod error;
 mod files;
+mod gang;
 mod names;
 mod options;
 mod steps;
+mod wait;
+
+pub use wait::{Waiting, kill_grace_period};
 
 use serde_json::{Map, Value, json};
 
-pub use arguments::{Rest, parse, parse_with};
+pub use arguments::{Rest, SPARK_OPTIONS, parse, parse_with};
 pub use conf::SparkConf;
 use draft::{Context, Draft};
 pub use error::{Result, SubmitError};
@@ -86,7 +90,7 @@ fn labels(context: &Context<'_>, name: &str) -> Result<Map<String, Value>> {
     let own = [
         (labels::VERSION, context.version.to_string()),
         (labels::APP_SELECTOR, context.app_id.clone()),
-        ("spark-app-name", names::label(name)),
+        (labels::APP_NAME, names::label(name)),
         (labels::ROLE, labels::ROLE_DRIVER.to_owned()),
     ];
     let mut labels = Map::new();

@@ -27,6 +27,7 @@ mod nodes;
 mod owners;
 mod recovery;
 mod sandbox;
+mod submissions;
 mod submit;
 #[path = "../support/mod.rs"]
 mod support;

@@ -23,7 +23,7 @@ async fn submit(cluster: &Cluster, arguments: &[&str]) -> Output {
     let kubeconfig = cluster.folder().join("submit.kubeconfig").display().to_string();
     std::fs::write(&kubeconfig, cluster.kubeconfig()).unwrap();
     let mut command = Command::new(program());
-    command.arg("submit").args(["--kubeconfig", &kubeconfig, "-n", &cluster.namespace]);
+    command.arg("submit").args(["--no-wait", "--kubeconfig", &kubeconfig, "-n", &cluster.namespace]);
     command
         .args(arguments)
         .env("SPARK_CONF_DIR", "/nonexistent")

@@ -29,6 +29,7 @@ const RANKS: &[(&str, u32)] = &[
     ("views", 12),
     ("reconcile", 12),
     ("ui", 13),
+    ("submission", 13),
     ("controller", 13),
     // The edge.
     ("runtime", 20),

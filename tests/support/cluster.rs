@@ -277,6 +277,11 @@ impl Cluster {
 
     /// A client with a token of an account of this namespace.
     pub async fn client_bound_in(&self, namespace: &str, account: &str, pod: Option<&Pod>) -> Client {
+        self.client_of(&self.token(namespace, account, pod).await)
+    }
+
+    /// A token of an account.
+    pub async fn token(&self, namespace: &str, account: &str, pod: Option<&Pod>) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
@@ -292,7 +297,7 @@ impl Cluster {
             ..TokenRequest::default()
         };
         let issued = accounts.create_token_request(account, &PostParams::default(), &request).await.unwrap();
-        self.client_of(&issued.status.unwrap().token.unwrap())
+        issued.status.unwrap().token.unwrap()
     }
 
     /// Creates an object as the administrator.

@@ -16,7 +16,7 @@ mod volumes;
 use super::draft::{Context, Draft};
 use super::error::Result;
 
-pub(super) use template::load;
+pub(super) use template::{KEY as TEMPLATE_KEY, load};
 
 /// A step, and the name of Spark's class, by which `spark.kubernetes.driver.pod.excludedFeatureSteps` excludes it.
 type Step = (&'static str, fn(&Context<'_>, &mut Draft) -> Result<()>);

@@ -12,7 +12,8 @@ const DRIVER_CONTAINER: &str = "spark.kubernetes.driver.podTemplateContainerName
 const EXECUTOR_FILE: &str = "spark.kubernetes.executor.podTemplateFile";
 const FOLDER: &str = "/opt/spark/pod-template";
 const FILE: &str = "pod-spec-template.yml";
-const KEY: &str = "podspec-configmap-key";
+/// The key of the executors' template in its ConfigMap.
+pub(in crate::submit) const KEY: &str = "podspec-configmap-key";
 const VOLUME: &str = "pod-template-volume";
 
 /// Where the driver's pod begins: with the template, or empty.

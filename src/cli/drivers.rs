@@ -1,0 +1,110 @@
+//! What `status`, `kill` and `watch` share: which API server, and which drivers.
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use kube::Client;
+
+use crate::cluster::client;
+use crate::cluster::drivers::{Found, Missing, Selection};
+use crate::cluster::request::Error;
+use crate::submission::SubmissionId;
+
+/// The API server.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct ApiServer {
+    /// kubeconfig; the default is $KUBECONFIG, ~/.kube/config, or the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long)]
+    pub(super) context: Option<String>,
+    /// API server, as for spark-submit: k8s://URL. The default is that of the kubeconfig.
+    #[arg(long, value_name = "URL")]
+    pub(super) master: Option<String>,
+}
+
+/// A connection to it.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// The namespace of the context, or `default`.
+    pub(super) namespace: String,
+    /// As spark-submit names it.
+    pub(super) master: String,
+}
+
+impl ApiServer {
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        let found = client::configure(self.kubeconfig.as_deref(), self.context.as_deref()).await;
+        let config = match &self.master {
+            Some(master) => client::with_master(found, master)?,
+            None => found?,
+        };
+        let of_config = || format!("k8s://{}", config.cluster_url.to_string().trim_end_matches('/'));
+        let master = self.master.clone().unwrap_or_else(of_config);
+        let client::Cluster { client, namespace, .. } = client::of(config)?;
+        Ok(Connection { client, namespace, master })
+    }
+
+    /// The namespace that the configuration names.
+    pub(super) fn named_namespace(&self) -> Option<String> {
+        client::named_namespace(self.kubeconfig.as_deref(), self.context.as_deref())
+    }
+}
+
+/// Which drivers.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct Which {
+    /// [NAMESPACE:]NAME: the submission id that `submit` and spark-submit print, a driver's pod, or an application id; the name may be a
+    /// pattern with *, ? and [...].
+    #[arg(value_name = "ID")]
+    pub(super) ids: Vec<String>,
+    /// Drivers by their labels, instead of ids.
+    #[arg(long, short = 'l', value_name = "LABELS", conflicts_with = "ids")]
+    pub(super) selector: Option<String>,
+    /// Namespace of ids without one; the default is that of the context.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = super::query::namespace)]
+    pub(super) namespace: Option<String>,
+    /// All namespaces.
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    pub(super) all_namespaces: bool,
+    #[command(flatten)]
+    pub(super) server: ApiServer,
+}
+
+impl Which {
+    /// Parses the ids; an error is said to the user.
+    pub(super) fn parse(&self) -> Result<Vec<SubmissionId>, String> {
+        self.ids.iter().map(|id| SubmissionId::parse(id)).collect()
+    }
+
+    /// The selection, on this API server.
+    pub(super) fn selection(&self, ids: Vec<SubmissionId>, connection: &Connection) -> Selection {
+        let namespace = self.namespace.clone().unwrap_or_else(|| connection.namespace.clone());
+        Selection { ids, namespace: (!self.all_namespaces).then_some(namespace), labels: self.selector.clone() }
+    }
+}
+
+/// Finds the drivers of a selection, or says what went wrong.
+pub(super) async fn find(selection: &Selection, client: &Client) -> anyhow::Result<Found> {
+    selection.find(client).await.map_err(|error| failure("read the drivers", &error))
+}
+
+/// An error of the API server, with what was to be done.
+pub(super) fn failure(what: &str, error: &Error) -> anyhow::Error {
+    anyhow!("cannot {what}: {error}")
+}
+
+/// Why an id names nothing.
+pub(super) fn missing(selection: &Selection, id: &SubmissionId, missing: Missing) -> String {
+    let place = selection
+        .namespace_of(id)
+        .map_or_else(|| "in any namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
+    match missing {
+        Missing::NotFound if id.is_pattern() => format!("{}: no driver {place} matches", id.text),
+        Missing::NotFound => format!("{}: no driver {place} has that name or application id", id.text),
+        Missing::NoDriver => {
+            format!("{}: a pod {place} has that name, but it is no driver: it has no label spark-role=driver", id.text)
+        }
+    }
+}

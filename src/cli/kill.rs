@@ -1,0 +1,210 @@
+//! `spark-usher kill`: stops applications by deleting their drivers' pods; the garbage collector deletes what those own.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt;
+
+use super::drivers::{Connection, Which, find, missing};
+use super::output::{FAILED, INTERRUPTED, OK, UNREADABLE, block_on, failed, plain, unreadable};
+use super::spark_compatible;
+use crate::cluster::drivers::{Seen, Selection, delete_all};
+use crate::runtime::shutdown::Signals;
+use crate::submission::{DriverStatus, SubmissionId, Tracker};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Delete without a question. Needed for patterns and labels where there is no terminal.
+    #[arg(long, short)]
+    yes: bool,
+    /// Seconds that a driver has to stop; the default is its pod's own.
+    #[arg(long, value_name = "SECONDS")]
+    grace_period: Option<u32>,
+    /// With a pattern or labels: also delete drivers that have ended, and with them their logs.
+    #[arg(long)]
+    include_ended: bool,
+    /// Print what would be deleted, and delete nothing.
+    #[arg(long, conflicts_with_all = ["yes", "wait"])]
+    dry_run: bool,
+    /// Wait until the pods are gone.
+    #[arg(long)]
+    wait: bool,
+    /// With --wait: fail after this many seconds.
+    #[arg(long, value_name = "SECONDS", requires = "wait")]
+    timeout: Option<u64>,
+    /// Do and print exactly what `spark-submit --kill` does, without a question, and exit with 0. Pods that are no drivers are not deleted.
+    #[arg(long, conflicts_with_all = ["yes", "include_ended", "dry_run", "wait", "selector"])]
+    spark_compatible: bool,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    if args.spark_compatible {
+        return spark_compatible::kill(&args.which, args.grace_period, err);
+    }
+    let ids = match args.which.parse() {
+        Ok(ids) => ids,
+        Err(error) => return unreadable(err, &error),
+    };
+    if ids.is_empty() && args.which.selector.is_none() {
+        writeln!(
+            err,
+            "error: expected the ids of applications, or --selector LABELS; '*' stands for all of a namespace"
+        )?;
+        return Ok(UNREADABLE);
+    }
+    let is_exact = !ids.is_empty() && ids.iter().all(|id| !id.is_pattern());
+    let may_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !args.yes && !args.dry_run && !is_exact && !may_ask {
+        writeln!(
+            err,
+            "error: expected --yes with a pattern or labels where there is no terminal; --dry-run prints what they select"
+        )?;
+        return Ok(UNREADABLE);
+    }
+    match block_on(kill(args, ids, may_ask && !args.yes, out, err)) {
+        Ok(code) => Ok(code),
+        Err(error) => failed(err, &error),
+    }
+}
+
+async fn kill(
+    args: &Args,
+    ids: Vec<SubmissionId>,
+    asks: bool,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let connection = args.which.server.connect().await?;
+    let selection = args.which.selection(ids, &connection);
+    let found = find(&selection, &connection.client).await?;
+    for (id, why) in &found.missing {
+        writeln!(err, "error: {}", plain(&missing(&selection, id, *why)))?;
+    }
+    let mut code = if found.missing.is_empty() { OK } else { FAILED };
+    let is_named = |driver: &DriverStatus| {
+        let mut exact = selection.ids.iter().filter(|id| !id.is_pattern());
+        exact.any(|id| id.matches(&driver.name, driver.app_id.as_deref()))
+    };
+    let (drivers, ended): (Vec<DriverStatus>, Vec<_>) =
+        found.drivers.into_iter().partition(|driver| !driver.is_over || args.include_ended || is_named(driver));
+    if !ended.is_empty() {
+        let (left, them) = if ended.len() == 1 { ("has ended is", "it") } else { ("have ended are", "them") };
+        writeln!(err, "{} that {left} left out; --include-ended deletes {them}, too", count(ended.len()))?;
+    }
+    if drivers.is_empty() {
+        if found.missing.is_empty() {
+            writeln!(err, "no driver to delete")?;
+        }
+        return Ok(code);
+    }
+    if args.dry_run || asks {
+        for driver in &drivers {
+            writeln!(out, "{}", plain(&format!("{}  {}  {}", driver.submission_id, driver.state, driver.detail())))?;
+        }
+        out.flush()?;
+    }
+    if args.dry_run {
+        writeln!(err, "{} would be deleted", count(drivers.len()))?;
+        return Ok(code);
+    }
+    if asks && !is_confirmed(&format!("Delete {}? [y/N] ", count(drivers.len())), err)? {
+        writeln!(err, "nothing was deleted")?;
+        return Ok(FAILED);
+    }
+    let mut gone: Vec<DriverStatus> = Vec::new();
+    let mut deletions = pin!(delete_all(&connection.client, &drivers, args.grace_period));
+    while let Some((driver, deleted)) = deletions.next().await {
+        let id = plain(&driver.submission_id);
+        match deleted {
+            Ok(true) => writeln!(out, "{id} deleted")?,
+            Ok(false) => writeln!(out, "{id} was gone already")?,
+            Err(error) => {
+                writeln!(err, "error: cannot delete pod {}/{}: {error}", driver.namespace, plain(&driver.name))?;
+                code = FAILED;
+                continue;
+            }
+        }
+        gone.push(driver.clone());
+    }
+    if args.wait && !gone.is_empty() {
+        return Ok(code.max(wait(args, &connection, &gone, out, err).await?));
+    }
+    Ok(code)
+}
+
+fn count(drivers: usize) -> String {
+    if drivers == 1 { "1 driver".to_owned() } else { format!("{drivers} drivers") }
+}
+
+fn is_confirmed(question: &str, err: &mut dyn Write) -> io::Result<bool> {
+    write!(err, "{question}")?;
+    err.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Waits until the pods are gone.
+async fn wait(
+    args: &Args,
+    connection: &Connection,
+    drivers: &[DriverStatus],
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let mut signals = Signals::listen()?;
+    // A pod that was created anew has the same name: only uids count.
+    let ids = drivers.iter().filter_map(|driver| SubmissionId::parse_as_spark(&driver.submission_id).ok()).collect();
+    let selection = Selection { ids, namespace: None, labels: None };
+    let mut tracker = Tracker::default();
+    for driver in drivers {
+        tracker.observe(driver.clone());
+    }
+    let mut seen = pin!(selection.watch(&connection.client));
+    let mut deadline = pin!(async {
+        match args.timeout {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => std::future::pending().await,
+        }
+    });
+    let mut left: Vec<&DriverStatus> = drivers.iter().collect();
+    let all = left.len();
+    while !left.is_empty() {
+        let event = tokio::select! {
+            event = seen.next() => event,
+            _ = signals.next() => {
+                writeln!(err, "{} of {all} are still there", left.len())?;
+                return Ok(INTERRUPTED);
+            }
+            () = &mut deadline => {
+                let ids: Vec<String> = left.iter().take(MAX_NAMED).map(|driver| plain(&driver.submission_id)).collect();
+                let seconds = args.timeout.unwrap_or_default();
+                writeln!(err, "error: {} of {all} are still there after {seconds} s: {}", left.len(), ids.join(", "))?;
+                return Ok(FAILED);
+            }
+        };
+        match event {
+            None => break,
+            Some(Seen::Listing(namespace)) => tracker.begin_list(namespace.as_deref()),
+            Some(Seen::Listed(namespace)) => drop(tracker.end_list(namespace.as_deref())),
+            Some(Seen::Driver(driver)) => drop(tracker.observe(*driver)),
+            Some(Seen::Deleted(uid)) => drop(tracker.delete(&uid)),
+            Some(Seen::Interrupted { message, is_forbidden: true }) => anyhow::bail!("cannot wait: {message}"),
+            Some(Seen::Interrupted { .. }) => {}
+        }
+        let (gone, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|driver| tracker.gone().contains(&driver.uid));
+        for (at, driver) in gone.iter().enumerate() {
+            let done = all - rest.len() - gone.len() + at + 1;
+            writeln!(out, "{} is gone ({done} of {all})", plain(&driver.submission_id))?;
+        }
+        left = rest;
+        out.flush()?;
+    }
+    Ok(OK)
+}
+
+/// At most this many drivers are named in a message.
+const MAX_NAMED: usize = 20;

@@ -1,0 +1,94 @@
+//! `spark-usher watch`: what happens to applications, by their drivers' pods.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::drivers::{Which, find, missing};
+use super::follow::{Ended, Follow, Form};
+use super::output::{FAILED, UNREADABLE, block_on, failed, plain, unreadable};
+use crate::runtime::shutdown::Signals;
+use crate::submission::SubmissionId;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// text: a table on a terminal, otherwise a line for each change; json: a line for each change.
+    #[arg(long, short, value_enum, default_value = "text")]
+    output: super::output::Output,
+    /// Also print the driver's log, of one application.
+    #[arg(long, short)]
+    follow: bool,
+    /// Print to standard error what spark-submit logs while it waits for an application, and exit with 0.
+    #[arg(long, conflicts_with_all = ["follow", "output", "selector"])]
+    spark_compatible: bool,
+    /// With --spark-compatible: the interval of the short form, in seconds (spark.kubernetes.report.interval).
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "spark_compatible", value_parser = clap::value_parser!(u32).range(1..))]
+    report_interval: u32,
+}
+
+impl Args {
+    /// Those of `status --watch`.
+    pub(super) fn of(which: Which, is_json: bool) -> Args {
+        let output = if is_json { super::output::Output::Json } else { super::output::Output::Text };
+        Args { which, output, follow: false, spark_compatible: false, report_interval: 1 }
+    }
+}
+
+pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let ids = match args.which.parse() {
+        Ok(ids) => ids,
+        Err(error) => return unreadable(err, &error),
+    };
+    let is_exact = !ids.is_empty() && ids.iter().all(|id| !id.is_pattern());
+    if (args.follow || args.spark_compatible) && (!is_exact || ids.len() != 1) {
+        let option = if args.follow { "--follow" } else { "--spark-compatible" };
+        writeln!(err, "error: expected one submission id or application id, without a pattern, with {option}")?;
+        return Ok(UNREADABLE);
+    }
+    match block_on(watch(&args, ids, is_exact, out, err)) {
+        Ok(code) => Ok(code),
+        Err(error) => failed(err, &error),
+    }
+}
+
+async fn watch(
+    args: &Args,
+    ids: Vec<SubmissionId>,
+    is_exact: bool,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let connection = args.which.server.connect().await?;
+    let mut selection = args.which.selection(ids, &connection);
+    let until = if is_exact {
+        let found = find(&selection, &connection.client).await?;
+        for (id, why) in &found.missing {
+            writeln!(err, "error: {}", plain(&missing(&selection, id, *why)))?;
+        }
+        if !found.missing.is_empty() {
+            return Ok(FAILED);
+        }
+        // Application ids become names, which one watch can select.
+        selection.ids =
+            found.drivers.iter().filter_map(|driver| SubmissionId::parse(&driver.submission_id).ok()).collect();
+        Some(found.drivers)
+    } else {
+        None
+    };
+    let form = match args.output {
+        _ if args.spark_compatible => {
+            Form::Spark { interval: std::time::Duration::from_secs(args.report_interval.into()) }
+        }
+        super::output::Output::Json => Form::Json,
+        super::output::Output::Text if io::stdout().is_terminal() && !args.follow => Form::Table,
+        super::output::Output::Text => Form::Lines,
+    };
+    let is_spark = args.spark_compatible;
+    let follow = Follow { client: &connection.client, selection, until, form, log: args.follow };
+    let ended = super::follow::follow(follow, Signals::listen()?, out, err).await?;
+    Ok(match ended {
+        // Patterns are watched until Ctrl-C.
+        Ended::Interrupted(_) if !is_exact => super::output::OK,
+        ended => ended.code(is_spark),
+    })
+}

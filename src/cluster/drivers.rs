@@ -1,0 +1,255 @@
+//! Drivers, for the command line: found by submission id, deleted and watched.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::Duration;
+
+use futures::stream::{Stream, StreamExt, select_all};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Preconditions, PropagationPolicy};
+use kube::core::ApiResource;
+
+use super::request::{Error, Result, call};
+use super::stream::{self, Event};
+use super::view::{View, Viewed, resource};
+use crate::spark::labels;
+use crate::submission::{DriverStatus, Names, SubmissionId};
+
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Pods per page of a list.
+const PAGE: u32 = 500;
+/// Requests at the same time.
+const PARALLEL: usize = 16;
+
+impl View for DriverStatus {
+    fn read(json: &str) -> Option<DriverStatus> {
+        DriverStatus::read(json)
+    }
+}
+
+fn pods() -> ApiResource {
+    resource("", "v1", "Pod", "pods")
+}
+
+fn api(client: &kube::Client, namespace: Option<&str>) -> Api<Viewed<DriverStatus>> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &pods()),
+        None => Api::all_with(client.clone(), &pods()),
+    }
+}
+
+/// Which drivers are meant.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// By their ids; none stands for all drivers.
+    pub ids: Vec<SubmissionId>,
+    /// The namespace of ids without one; `None` stands for all namespaces.
+    pub namespace: Option<String>,
+    /// A label selector.
+    pub labels: Option<String>,
+}
+
+/// Why an id names no driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// No driver has that name or application id.
+    NotFound,
+    /// A pod has that name, but not the label of a driver.
+    NoDriver,
+}
+
+/// What a selection names.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The drivers, by namespace and name.
+    pub drivers: Vec<DriverStatus>,
+    /// The ids that name none, and why.
+    pub missing: Vec<(SubmissionId, Missing)>,
+}
+
+impl Selection {
+    /// The namespace in which an id is looked for; `None` stands for all.
+    pub fn namespace_of<'s>(&'s self, id: &'s SubmissionId) -> Option<&'s str> {
+        id.namespace.as_deref().or(self.namespace.as_deref())
+    }
+
+    fn label_selector(&self) -> String {
+        let role = format!("{}={}", labels::ROLE, labels::ROLE_DRIVER);
+        self.labels.as_ref().map_or_else(|| role.clone(), |own| format!("{role},{own}"))
+    }
+
+    /// Finds the drivers. A pod that is named exactly is read; everything else needs one list for each namespace.
+    pub async fn find(&self, client: &kube::Client) -> Result<Found> {
+        if self.ids.is_empty() {
+            let mut drivers = self.list(client, self.namespace.as_deref()).await?;
+            sort(&mut drivers);
+            return Ok(Found { drivers, missing: Vec::new() });
+        }
+        let mut found = Found::default();
+        // Patterns, application ids, and names whose namespace is not known.
+        let mut left: Vec<(&SubmissionId, Missing)> = Vec::new();
+        let reads = self.ids.iter().map(|id| async move {
+            let (Some(namespace), Names::Exact(name)) = (self.namespace_of(id), &id.names) else {
+                return Ok::<_, Error>((id, None));
+            };
+            Ok((id, Some(get(client, namespace, name).await?)))
+        });
+        let mut reads = futures::stream::iter(reads).buffered(PARALLEL);
+        while let Some(read) = reads.next().await {
+            match read? {
+                (_, Some(Some(driver))) if driver.is_driver => found.drivers.push(driver),
+                (id, Some(Some(_))) => left.push((id, Missing::NoDriver)),
+                (id, Some(None) | None) => left.push((id, Missing::NotFound)),
+            }
+        }
+        let mut lists: BTreeMap<Option<&str>, Vec<DriverStatus>> = BTreeMap::new();
+        for (id, missing) in left {
+            let all = match lists.entry(self.namespace_of(id)) {
+                Entry::Occupied(listed) => listed.into_mut(),
+                Entry::Vacant(entry) => {
+                    let listed = self.list(client, entry.key().as_deref()).await?;
+                    entry.insert(listed)
+                }
+            };
+            let named: Vec<&DriverStatus> =
+                all.iter().filter(|driver| id.matches(&driver.name, driver.app_id.as_deref())).collect();
+            if named.is_empty() {
+                found.missing.push((id.clone(), missing));
+            }
+            found.drivers.extend(named.into_iter().cloned());
+        }
+        sort(&mut found.drivers);
+        Ok(found)
+    }
+
+    async fn list(&self, client: &kube::Client, namespace: Option<&str>) -> Result<Vec<DriverStatus>> {
+        let api = api(client, namespace);
+        let mut page = ListParams::default().labels(&self.label_selector()).limit(PAGE);
+        let mut all = Vec::new();
+        loop {
+            let list = call(TIMEOUT, async { api.list(&page).await.map_err(Error::from) }).await?;
+            all.extend(list.items.into_iter().filter_map(|seen| seen.view));
+            match list.metadata.continue_.filter(|more| !more.is_empty()) {
+                Some(more) => page = page.continue_token(&more),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Watches the selected drivers, without end.
+    pub fn watch(&self, client: &kube::Client) -> impl Stream<Item = Seen> + use<> {
+        let mut scopes: BTreeMap<Option<&str>, Vec<&SubmissionId>> = BTreeMap::new();
+        for id in &self.ids {
+            scopes.entry(self.namespace_of(id)).or_default().push(id);
+        }
+        if self.ids.is_empty() {
+            scopes.insert(self.namespace.as_deref(), Vec::new());
+        }
+        // One watch of all namespaces has what the others would have.
+        if scopes.contains_key(&None) {
+            scopes.retain(|namespace, _| namespace.is_none());
+        }
+        let streams = scopes.into_iter().map(|(namespace, ids)| {
+            let config = match (namespace, &*ids) {
+                (Some(_), [SubmissionId { names: Names::Exact(name), .. }]) => {
+                    stream::Config { fields: Some(format!("metadata.name={name}")), ..stream::Config::default() }
+                }
+                _ => stream::Config { labels: Some(self.label_selector()), ..stream::Config::default() },
+            };
+            let (selection, scope) = (self.clone(), namespace.map(str::to_owned));
+            stream::events(api(client, namespace), config)
+                .filter_map(move |event| std::future::ready(selection.seen(event, scope.clone())))
+                .boxed()
+        });
+        select_all(streams)
+    }
+
+    fn seen(
+        &self,
+        event: std::result::Result<Event<Viewed<DriverStatus>>, stream::Interruption>,
+        namespace: Option<String>,
+    ) -> Option<Seen> {
+        Some(match event {
+            Ok(Event::Init) => Seen::Listing(namespace),
+            Ok(Event::InitDone(_)) => Seen::Listed(namespace),
+            Ok(Event::Listed(seen) | Event::Apply(seen)) => {
+                Seen::Driver(Box::new(seen.view.filter(|driver| self.selects(driver))?))
+            }
+            Ok(Event::Delete(seen)) => Seen::Deleted(seen.uid().to_owned()),
+            Ok(Event::Bookmark(_)) => return None,
+            Err(interruption) => {
+                Seen::Interrupted { is_forbidden: interruption.is_forbidden(), message: interruption.to_string() }
+            }
+        })
+    }
+
+    fn selects(&self, driver: &DriverStatus) -> bool {
+        let is_it = |id: &SubmissionId| {
+            self.namespace_of(id).is_none_or(|namespace| namespace == driver.namespace)
+                && id.matches(&driver.name, driver.app_id.as_deref())
+        };
+        driver.is_driver && (self.ids.is_empty() || self.ids.iter().any(is_it))
+    }
+}
+
+fn sort(drivers: &mut Vec<DriverStatus>) {
+    drivers.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    drivers.dedup_by(|a, b| a.uid == b.uid);
+}
+
+/// What a watch reports.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// A list of this namespace, or of all, begins.
+    Listing(Option<String>),
+    /// It is complete.
+    Listed(Option<String>),
+    /// A driver is listed, was added or has changed.
+    Driver(Box<DriverStatus>),
+    /// The pod with this uid was deleted.
+    Deleted(String),
+    /// The watch was interrupted; it goes on by itself.
+    Interrupted {
+        /// What happened.
+        message: String,
+        /// Whether the right to list or watch pods is missing.
+        is_forbidden: bool,
+    },
+}
+
+/// Reads a pod by its name; `None` if it does not exist.
+pub async fn get(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<DriverStatus>> {
+    let api = api(client, Some(namespace));
+    match call(TIMEOUT, async { api.get(name).await.map_err(Error::from) }).await {
+        Ok(seen) => seen.view.map(Some).ok_or_else(|| Error::Malformed(format!("pod {namespace}/{name}"))),
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a driver's pod, with the grace period in seconds if one is given. Returns whether it still existed.
+pub async fn delete(client: &kube::Client, driver: &DriverStatus, grace: Option<u32>) -> Result<bool> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &driver.namespace, &pods());
+    let params = DeleteParams {
+        grace_period_seconds: grace,
+        propagation_policy: Some(PropagationPolicy::Background),
+        // Not another pod that has the name by now.
+        preconditions: Some(Preconditions { uid: Some(driver.uid.clone()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    match call(TIMEOUT, async { api.delete(&driver.name, &params).await.map_err(Error::from) }).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_stale() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes drivers, several at a time. Each result comes as soon as it is known.
+pub fn delete_all<'d>(
+    client: &'d kube::Client,
+    drivers: &'d [DriverStatus],
+    grace: Option<u32>,
+) -> impl Stream<Item = (&'d DriverStatus, Result<bool>)> {
+    let deletions = drivers.iter().map(move |driver| async move { (driver, delete(client, driver, grace).await) });
+    futures::stream::iter(deletions).buffer_unordered(PARALLEL)
+}
