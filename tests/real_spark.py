@@ -3,7 +3,7 @@
 
 Client mode: a driver with the token of a notebook's pod creates its executors. Cluster mode: spark-submit creates the
 driver's pod; then the script starts the driver that its container would run, with the pod's token and the configuration
-from its ConfigMap. In both modes the executors must have their owner, scheduler and gang, and when one is deleted the
+from its ConfigMap. Cluster mode again, submitted by `spark-usher submit`. In all of them the executors must have their owner, scheduler and gang, and when one is deleted the
 driver must detect it (its watch is a WebSocket) and request another one.
 
     cargo build --release && python3 tests/real_spark.py [VERSION ...]
@@ -113,6 +113,7 @@ class Run:
                 process.kill()
 
     def set_up(self, usher):
+        self.usher = usher
         kubeconfig = self.folder / "kubeconfig"
         self.start("sandbox", [usher, "sandbox", "--http-port", str(self.http), "--https-port", str(self.https), "--kubeconfig", kubeconfig])
         wait_until("the sandbox answers", lambda: self.api.call("GET", "/version"))
@@ -256,6 +257,60 @@ def cluster_mode(run):
     check_deletion_with_driver(run, driver, process)
 
 
+def container_of(pod, name):
+    return next(container for container in pod["spec"]["containers"] if container["name"] == name)
+
+
+def submitted_by_usher(run):
+    """The driver runs as the image's entrypoint would run it: with the arguments, the environment and the properties file that
+    `spark-usher submit` made. Replaced is only what a container provides: the paths of its mounts, its address, token and DNS."""
+    print("  cluster mode, submitted by spark-usher")
+    # A shell waits for input and runs no job that requires executors: no container runs, so no executor ever registers.
+    jar = next((run.home / "jars").glob("spark-repl_*.jar"))
+    version = re.search(r"pyspark-([0-9.]+)", str(run.home))[1]
+    began = time.monotonic()
+    submit = subprocess.run(
+        [run.usher, "submit", "--kubeconfig", run.folder / "kubeconfig", "--master", f"k8s://http://127.0.0.1:{run.http}", "--name", "real",
+         "--class", "org.apache.spark.repl.Main", "--conf", "spark.executor.instances=3", "--gang", "--no-wait",
+         "--conf", "spark.kubernetes.authenticate.driver.serviceAccountName=spark", "--conf", "spark.ui.enabled=false",
+         "--conf", f"spark.kubernetes.container.image=spark:{version}", "--conf", "spark.kubernetes.allocation.batch.delay=200ms",
+         f"local://{jar}"], capture_output=True, text=True, timeout=60)
+    check(f"spark-usher submitted in {(time.monotonic() - began) * 1000:.0f} ms", submit.returncode == 0, submit.stderr)
+    driver = wait_until("the driver runs", lambda: [pod for pod in run.api.pods("driver") if pod["status"].get("phase") == "Running"])[0]
+    container = container_of(driver, "spark-kubernetes-driver")
+    conf_dir = run.folder / "conf"
+    conf_dir.mkdir()
+    volume = next(volume for volume in driver["spec"]["volumes"] if volume["name"] == "spark-conf-volume-driver")
+    conf_map = run.api.call("GET", f"/api/v1/namespaces/default/configmaps/{volume['configMap']['name']}")
+    for item in volume["configMap"]["items"]:
+        (conf_dir / item["path"]).write_text(conf_map["data"][item["key"]])
+    mount = next(mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == volume["name"])
+    env = {variable["name"]: variable.get("value", "127.0.0.1") for variable in container["env"]}
+    check("the configuration is where SPARK_CONF_DIR and the arguments say", env["SPARK_CONF_DIR"] == mount, container)
+    env |= {"SPARK_CONF_DIR": str(conf_dir), "SPARK_LOCAL_DIRS": str(run.folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+    token, ca = [argument.split("=", 1)[1] for argument in run.credential_args(driver) if "=" in argument]
+    mounted = "spark.kubernetes.authenticate.driver.mounted"
+    # As the entrypoint of the image: kubernetes/dockerfiles/spark/entrypoint.sh.
+    check("the container's arguments begin with driver", container["args"][0] == "driver", container)
+    arguments = [argument.replace(mount, str(conf_dir)) for argument in container["args"][1:]]
+    process = run.start("submitted", [
+        run.home / "bin/spark-submit", "--conf", "spark.driver.bindAddress=127.0.0.1", "--deploy-mode", "client",
+        "--conf", f"spark.kubernetes.driver.master=https://127.0.0.1:{run.https}", "--conf", f"{mounted}.oauthTokenFile={token}",
+        "--conf", f"{mounted}.caCertFile={ca}", *arguments], {**env, "SPARK_SUBMIT_OPTS": "-Dscala.usejavacp=true"}, stdin=subprocess.PIPE)
+    selector = driver["metadata"]["labels"]["spark-app-selector"]
+    executors, pod_group = check_executors(run, 3, driver, group_name(driver["metadata"]["name"][:54].rstrip("-."), selector))
+    check("the PodGroup has the size that --gang wrote", pod_group["spec"]["minMember"] == 3, pod_group)
+    requests = {pod["spec"]["containers"][0]["resources"]["requests"]["memory"] for pod in executors}
+    check("executors request what --gang wrote", requests == {json.loads(driver["metadata"]["annotations"]["spark-usher.io/executor-resources"])["memory"]}, requests)
+    # Newer versions use the address of the driver's pod (spark.kubernetes.executor.useDriverPodIP), older ones its Service.
+    service = driver["metadata"]["name"].removesuffix("-driver") + "-driver-svc.default.svc"
+    urls = {variable["value"] for pod in executors for variable in pod["spec"]["containers"][0]["env"] if variable["name"] == "SPARK_DRIVER_URL"}
+    expected = {f"spark://CoarseGrainedScheduler@{service if version < '4' else '127.0.0.1'}:7078"}
+    check("executors connect to the driver", urls == expected, [*expected, *urls])
+    check_replacement(run, executors)
+    check_deletion_with_driver(run, driver, process)
+
+
 def run_versions(description, default, scenarios, kind=Run):
     """Parses the command line, and runs these scenarios with each version of Spark."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -280,4 +335,4 @@ def run_versions(description, default, scenarios, kind=Run):
 
 
 if __name__ == "__main__":
-    run_versions(__doc__, ["4.3.0", "3.5.9"], (client_mode, cluster_mode))
+    run_versions(__doc__, ["4.3.0", "3.5.9"], (client_mode, cluster_mode, submitted_by_usher))

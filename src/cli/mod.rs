@@ -15,6 +15,7 @@ mod follow;
 mod input;
 mod kill;
 mod live;
+mod local_files;
 mod nodes;
 mod output;
 mod policy;

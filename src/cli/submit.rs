@@ -1,7 +1,7 @@
 //! `spark-usher submit`: spark-submit in cluster mode, without a JVM.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::drivers::{ApiServer, Which};
 use super::follow::{Ended, Follow, Form};
+use super::local_files::LocalFiles;
 use super::output::{OK, block_on, failed, plain, unreadable};
 use super::program::program;
 use super::spark_compatible;
@@ -19,7 +20,7 @@ use crate::runtime::shutdown::Signals;
 use crate::runtime::{clock, random};
 use crate::spark::version::SparkVersion;
 use crate::submission::{DriverStatus, SubmissionId};
-use crate::submit::{self, Environment, Files, Options, Rest, SparkConf, SubmitError, Unique, Waiting};
+use crate::submit::{self, Environment, Options, Rest, SparkConf, SubmitError, Unique, Waiting};
 use crate::text::is_dns_label;
 
 /// Versions whose spark-submit is reproduced, by their minor version and the patch that is assumed for it.
@@ -230,9 +231,9 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
         env.variables.set_if_missing("MASTER", &format!("k8s://{}", url.trim_end_matches('/')));
     }
     let unique = unique();
-    let app = submit::prepare(&options, &env, &Disk, unique.millis)?;
+    let app = submit::prepare(&options, &env, &LocalFiles, unique.millis)?;
     let (version, note) = version(own.version.as_deref(), &app.conf)?;
-    let mut submission = submit::build(&app, &env, &Disk, version, &unique)?;
+    let mut submission = submit::build(&app, &env, &LocalFiles, version, &unique)?;
     if own.gang {
         submission.add_gang()?;
     }
@@ -313,25 +314,12 @@ fn submitted_event(driver: &DriverStatus, name: &str) -> Value {
         "appId": app_id, "application": name})
 }
 
-/// All variables whose names spark-submit reads.
+/// The environment of this process: spark-submit is configured by it, and configurations may refer to any of it.
 fn environment() -> Environment {
-    const READ: [&str; 11] = [
-        "SPARK_CONF_DIR",
-        "SPARK_HOME",
-        "SPARK_LOCAL_DIRS",
-        "SPARK_DRIVER_MEMORY",
-        "SPARK_EXECUTOR_MEMORY",
-        "SPARK_EXECUTOR_CORES",
-        "HADOOP_CONF_DIR",
-        "PYSPARK_PYTHON",
-        "PYSPARK_DRIVER_PYTHON",
-        "MASTER",
-        "DEPLOY_MODE",
-    ];
-    #[expect(clippy::disallowed_methods, reason = "spark-submit is configured by these variables")]
-    let read = |name: &str| std::env::var(name).ok();
-    let user = ["SPARK_USER", "USER", "LOGNAME"].iter().find_map(|name| read(name));
-    let variables: SparkConf = READ.iter().filter_map(|name| Some((*name, read(name)?))).collect();
+    let text = |text: std::ffi::OsString| text.into_string().ok();
+    let variables: SparkConf =
+        std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect();
+    let user = ["SPARK_USER", "USER", "LOGNAME"].iter().find_map(|name| variables.get(name)).map(str::to_owned);
     Environment { user: user.unwrap_or_else(|| "root".to_owned()), variables }
 }
 
@@ -385,24 +373,4 @@ fn print(objects: Vec<Value>, format: Option<Format>, out: &mut dyn Write) -> io
     }
     let text = serde_saphyr::to_string(&list).map_err(io::Error::other)?;
     write!(out, "{text}")
-}
-
-/// The files of this machine.
-struct Disk;
-
-impl Files for Disk {
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        std::fs::read(path).map_err(|error| error.to_string())
-    }
-
-    fn list(&self, folder: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let files = entries.filter(|entry| entry.path().is_file());
-        files.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-    }
-
-    fn absolute(&self, path: &str) -> String {
-        let whole = std::path::absolute(path).unwrap_or_else(|_| Path::new(path).to_owned());
-        whole.canonicalize().unwrap_or(whole).display().to_string()
-    }
 }

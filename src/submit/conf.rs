@@ -3,35 +3,80 @@
 use std::collections::BTreeMap;
 
 use super::error::{Result, SubmitError};
+use super::substitution::{Bindings, Unresolved};
 use crate::spark::conf;
 
 /// Keys and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SparkConf(BTreeMap<String, String>);
+pub struct SparkConf {
+    values: BTreeMap<String, String>,
+    /// Of values with references: what they are with the references replaced.
+    resolved: BTreeMap<String, String>,
+}
+
+/// Settings that Spark reads as they are, by their keys or the beginning of these, although it defines them.
+const RAW: [&str; 7] = [
+    "spark.app.name",
+    "spark.blockManager.port",
+    "spark.connect.grpc.binding.port",
+    "spark.driver.blockManager.port",
+    "spark.driver.port",
+    "spark.driver.resource.",
+    "spark.local.dir",
+];
+/// Parts of the keys of settings that Spark reads by the beginning of their keys, as they are.
+const FAMILIES: [&str; 7] =
+    [".annotation.", ".label.", "Env.", ".node.selector.", ".secretKeyRef.", ".secrets.", ".volumes."];
 
 impl SparkConf {
-    /// The value of a key.
+    /// The value of a key, as a setting that Spark defines: references are replaced once [`SparkConf::resolve`] was called.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str)
+        self.resolved.get(key).or_else(|| self.values.get(key)).map(String::as_str)
     }
 
     /// Sets a key.
     pub fn set(&mut self, key: &str, value: impl Into<String>) {
-        self.0.insert(key.to_owned(), value.into());
+        self.resolved.remove(key);
+        self.values.insert(key.to_owned(), value.into());
     }
 
     /// Sets a key that has no value.
     pub fn set_if_missing(&mut self, key: &str, value: &str) {
-        self.0.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        self.values.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
 
     pub(super) fn remove(&mut self, key: &str) {
-        self.0.remove(key);
+        self.resolved.remove(key);
+        self.values.remove(key);
     }
 
-    /// All keys and values, by key.
+    /// Replaces the references in the values of settings that Spark defines. Returns those to nothing, each with its key; they stay.
+    pub(super) fn resolve(&mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<(String, String)>> {
+        let bindings = Bindings { conf: &self.values, variable };
+        let mut resolved = BTreeMap::new();
+        let mut to_nothing = Vec::new();
+        let is_raw = |key: &str| {
+            RAW.iter().any(|raw| key == *raw || (raw.ends_with('.') && key.starts_with(raw)))
+                || FAMILIES.iter().any(|part| key.contains(part))
+        };
+        for (key, value) in self.values.iter().filter(|(key, value)| value.contains("${") && !is_raw(key)) {
+            let mut unresolved = Unresolved::default();
+            // What only the driver or the application reads is theirs.
+            let is_read = key.starts_with("spark.kubernetes.");
+            match bindings.substituted(value, &mut unresolved) {
+                Ok(value) => _ = resolved.insert(key.clone(), value),
+                Err(error) if is_read => return Err(error),
+                Err(_) => {}
+            }
+            to_nothing.extend(unresolved.0.into_iter().filter(|_| is_read).map(|reference| (key.clone(), reference)));
+        }
+        self.resolved = resolved;
+        Ok(to_nothing)
+    }
+
+    /// All keys and values as they are, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+        self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// What follows a prefix in its keys, and their values.
@@ -99,6 +144,7 @@ impl SparkConf {
 
 impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for SparkConf {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(all: I) -> SparkConf {
-        SparkConf(all.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+        let values = all.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        SparkConf { values, resolved: BTreeMap::new() }
     }
 }

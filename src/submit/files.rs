@@ -8,6 +8,11 @@ pub trait Files {
     fn list(&self, folder: &str) -> Vec<String>;
     /// The absolute form of a path, without links and without `.` and `..`.
     fn absolute(&self, path: &str) -> String;
+    /// The files that an absolute path names, sorted: with `*`, `?` or `[…]` in it those that match, without folders. `None` if it has
+    /// none of these and there is no such file.
+    fn matching(&self, path: &str) -> Result<Option<Vec<String>>, String>;
+    /// The attribute `Main-Class` in the manifest of the JAR at this path; `None` if the manifest has none.
+    fn main_class(&self, path: &str) -> Result<Option<String>, String>;
 }
 
 /// A local file that has to be copied before anything is created.

@@ -16,6 +16,7 @@ mod gang;
 mod names;
 mod options;
 mod steps;
+mod substitution;
 mod wait;
 
 pub use wait::{Waiting, kill_grace_period};
@@ -59,7 +60,7 @@ pub fn build(
     unique: &Unique,
 ) -> Result<Submission> {
     let name = app.conf.get("spark.app.name").unwrap_or("spark");
-    let app_id = app.conf.get("spark.app.id").map_or_else(|| unique.app_id(), str::to_owned);
+    refuse_shells(&app.main_class, version)?;
     let mut context = Context {
         app,
         env,
@@ -68,7 +69,8 @@ pub fn build(
         version,
         prefix: names::prefix(name, &unique.id(0)),
         labels: Map::new(),
-        app_id,
+        // A configured id is not used.
+        app_id: unique.app_id(),
     };
     context.labels = labels(&context, name)?;
     let mut draft = steps::load(&context)?;
@@ -83,6 +85,26 @@ pub fn build(
         resources,
         warnings: app.warnings.iter().cloned().chain(warnings).collect(),
     })
+}
+
+/// What runs only where the user is (`SparkSubmit.prepareSubmitEnvironment`).
+fn refuse_shells(class: &str, version: SparkVersion) -> Result<()> {
+    let refused = match class {
+        "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver" => {
+            "Cluster deploy mode is not applicable to Spark SQL shell."
+        }
+        "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2" => {
+            "Cluster deploy mode is not applicable to Spark Thrift server."
+        }
+        "org.apache.spark.sql.connect.service.SparkConnectServer" if version.major < 4 => {
+            "Cluster deploy mode is not applicable to Spark Connect server."
+        }
+        "org.apache.spark.sql.connect.service.SparkConnectServer" => {
+            "Launching Spark Connect server in cluster deploy mode is supported only for YARN"
+        }
+        _ => return Ok(()),
+    };
+    Err(SubmitError::new(refused))
 }
 
 /// The labels of the driver's pod: those of the user, and Spark's own.

@@ -132,13 +132,13 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
     let master = own(&options.master, &["spark.master"]).or_else(|| variable(env, "MASTER"));
     let master = master_url(master.as_deref().unwrap_or_default())?;
     require(!is_shell, || "Cluster deploy mode is not applicable to Spark shells.".to_owned())?;
-    let class = options.class.clone();
-    if class.is_none() && !is_python && !is_r {
-        return Err(no_class(&resource));
-    }
     let name = own(&options.name, &["spark.app.name"])
-        .or_else(|| class.clone())
+        .or_else(|| options.class.clone())
         .unwrap_or_else(|| resource.rsplit('/').next().unwrap_or_default().to_owned());
+    let class = match &options.class {
+        None if !is_python && !is_r => Some(main_class(&resource, files)?),
+        class => class.clone(),
+    };
 
     let mut conf = SparkConf::default();
     let assigned = [
@@ -167,6 +167,12 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
             conf.set(key, value);
         }
     }
+    for key in ["spark.jars", "spark.files", "spark.archives"] {
+        if let Some(list) = conf.get(key) {
+            let list = all_matching(key, list, files, &mut warnings)?;
+            conf.set(key, list);
+        }
+    }
     if !is_python && !is_r {
         let mut jars: Vec<String> = conf.list("spark.jars").into_iter().map(str::to_owned).collect();
         if resource != NO_RESOURCE {
@@ -179,14 +185,12 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
     }
     // The driver's own address is that of its Service.
     conf.remove("spark.driver.host");
-    for key in ["spark.jars", "spark.files", "spark.archives"] {
-        if let Some(list) = conf.get(key).map(|list| all_resolved(list, files)) {
-            conf.set(key, list);
-        }
-    }
     let py_files = own(&options.py_files, &["spark.submit.pyFiles"]).unwrap_or_default();
-    conf.set("spark.submit.pyFiles", all_resolved(&py_files, files));
+    conf.set("spark.submit.pyFiles", all_matching("spark.submit.pyFiles", &py_files, files, &mut warnings)?);
     conf.set("spark.app.submitTime", submit_millis.to_string());
+    for (key, reference) in conf.resolve(&|name| variable(env, name))? {
+        warnings.push(format!("{key} refers to {reference}, which has no value: it stays as it is"));
+    }
 
     let (main_class, resource) = match (is_python, is_r) {
         (true, _) => ("org.apache.spark.deploy.PythonRunner".to_owned(), Resource::Python(resource)),
@@ -293,15 +297,21 @@ fn master_url(master: &str) -> Result<String> {
     }
 }
 
-/// The real spark-submit reads the manifest of a local JAR.
-fn no_class(resource: &str) -> SubmitError {
-    let why = match scheme(resource) {
-        Some("file") | None => "its manifest is not read".to_owned(),
-        Some(scheme) => format!("No FileSystem for scheme \"{scheme}\""),
+/// The main class that the manifest of a local JAR names.
+fn main_class(resource: &str, files: &dyn Files) -> Result<String> {
+    let read = match scheme(resource) {
+        Some("file") | None => files.main_class(local_path(resource)),
+        Some(scheme) => Err(format!("No FileSystem for scheme \"{scheme}\"")),
     };
-    SubmitError::new(format!(
-        "Failed to get main class in JAR with error '{why}'.  Please specify one with --class. (the JAR is {resource})"
-    ))
+    match read {
+        Ok(Some(class)) => Ok(class),
+        Ok(None) => Err(SubmitError::new(format!(
+            "No main class set in JAR; please specify one with --class. (the JAR is {resource})"
+        ))),
+        Err(why) => Err(SubmitError::new(format!(
+            "Failed to get main class in JAR with error '{why}'.  Please specify one with --class. (the JAR is {resource})"
+        ))),
+    }
 }
 
 /// The scheme of a URI.
@@ -324,7 +334,43 @@ pub(super) fn resolved(path: &str, files: &dyn Files) -> String {
     }
 }
 
-fn all_resolved(list: &str, files: &dyn Files) -> String {
-    let all = list.split(',').map(str::trim).filter(|path| !path.is_empty());
-    all.map(|path| resolved(path, files)).collect::<Vec<_>>().join(",")
+/// The path of a `file:` URI.
+pub(super) fn local_path(uri: &str) -> &str {
+    let path = uri.strip_prefix("file:").unwrap_or(uri);
+    path.strip_prefix("//").unwrap_or(path)
+}
+
+/// A list of paths and URIs, with the local files that its paths name (`DependencyUtils.resolveGlobPaths`).
+fn all_matching(key: &str, list: &str, files: &dyn Files, warnings: &mut Vec<String>) -> Result<String> {
+    let mut all = Vec::new();
+    for path in list.split(',').map(str::trim).filter(|path| !path.is_empty()) {
+        let uri = resolved(path, files);
+        if scheme(&uri) != Some("file") {
+            all.push(uri);
+            continue;
+        }
+        let (base, fragment) = uri.split_once('#').map_or((uri.as_str(), None), |(base, name)| (base, Some(name)));
+        let found =
+            files.matching(local_path(base)).map_err(|why| SubmitError::new(format!("{key}: {path}: {why}")))?;
+        // The upload says that it is missing.
+        let Some(found) = found else {
+            all.push(uri);
+            continue;
+        };
+        if found.is_empty() {
+            warnings.push(format!("{key}: {path} names no file: it is left out, as by spark-submit"));
+        }
+        let found: Vec<String> = found.into_iter().map(|file| format!("file:{file}")).collect();
+        match fragment {
+            Some(_) if found.len() > 1 => {
+                return Err(SubmitError::new(format!(
+                    "{base} resolves ambiguously to multiple files: {}",
+                    found.join(",")
+                )));
+            }
+            Some(name) => all.extend(found.into_iter().map(|file| format!("{file}#{name}"))),
+            None => all.extend(found),
+        }
+    }
+    Ok(all.join(","))
 }

@@ -34,6 +34,25 @@ impl Files for Recorded {
     fn absolute(&self, path: &str) -> String {
         format!("@FILES@/{path}")
     }
+
+    fn matching(&self, path: &str) -> Result<Option<Vec<String>>, String> {
+        let whole = Recorded::path(path);
+        if whole.exists() {
+            return Ok(Some(if whole.is_file() { vec![path.to_owned()] } else { Vec::new() }));
+        }
+        if !path.contains('*') {
+            return Ok(None);
+        }
+        let found = glob::glob(whole.to_str().unwrap()).unwrap().map(Result::unwrap);
+        let name = |file: PathBuf| {
+            format!("@FILES@/{}", file.strip_prefix(fixtures().join("files")).unwrap().to_str().unwrap())
+        };
+        Ok(Some(found.filter(|file| file.is_file()).map(name).collect()))
+    }
+
+    fn main_class(&self, path: &str) -> Result<Option<String>, String> {
+        Err(format!("File file:{path} does not exist"))
+    }
 }
 
 fn unique() -> Unique {

@@ -6,7 +6,7 @@ use crate::spark::labels;
 use crate::submit::draft::{Context, Draft, edit, push};
 use crate::submit::error::{Result, SubmitError, require};
 use crate::submit::files::Upload;
-use crate::submit::options::{NO_RESOURCE, Resource, resolved, scheme};
+use crate::submit::options::{NO_RESOURCE, Resource, local_path, resolved, scheme};
 
 /// Ports that Spark uses if none is configured.
 pub(super) const DRIVER_PORT: i32 = 7078;
@@ -242,15 +242,11 @@ pub(super) fn upload(context: &Context<'_>, uri: &str, draft: &mut Draft) -> Res
     let folder = context.conf().get(key).ok_or_else(|| SubmitError::new(format!("Please specify {key} property.")))?;
     let uri = resolved(uri, context.files);
     let from = local_path(&uri).to_owned();
+    let is_there = context.files.matching(&from).is_ok_and(|found| found.is_some_and(|found| found == [from.as_str()]));
+    require(is_there, || format!("Uploading file {from} failed... (expected a file at {from})"))?;
     let name = from.rsplit('/').next().unwrap_or_default();
     let uuid = context.unique.uuid(1 + draft.uploads.len());
     let to = format!("{folder}/spark-upload-{uuid}/{name}");
     draft.uploads.push(Upload { from, to: to.clone() });
     Ok(to)
-}
-
-/// The path of a `file:` URI.
-pub(super) fn local_path(uri: &str) -> &str {
-    let path = uri.strip_prefix("file:").unwrap_or(uri);
-    path.strip_prefix("//").unwrap_or(path)
 }

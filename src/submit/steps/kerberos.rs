@@ -5,9 +5,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use super::basic::local_path;
 use crate::submit::draft::{Context, Draft};
 use crate::submit::error::{Result, require};
+use crate::submit::options::local_path;
 
 const KRB5_FILE: &str = "krb5.conf";
 const KEYTAB_FOLDER: &str = "/mnt/secrets/kerberos-keytab";

@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::basic::local_path;
 use crate::submit::draft::{Context, Draft};
 use crate::submit::error::{Result, SubmitError};
+use crate::submit::options::local_path;
 
 const DRIVER_FILE: &str = "spark.kubernetes.driver.podTemplateFile";
 const DRIVER_CONTAINER: &str = "spark.kubernetes.driver.podTemplateContainerName";

@@ -1,0 +1,120 @@
+//! References in values of the configuration: `${KEY}`, `${env:NAME}` and `${system:NAME}` (`ConfigReader.substitute`).
+//!
+//! Spark replaces them only where it reads a setting that it defines. What it reads by the beginning of its key, such as labels, and what
+//! the driver gets, keeps them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::error::{Result, SubmitError};
+
+/// What references can refer to.
+pub(super) struct Bindings<'b> {
+    pub(super) conf: &'b BTreeMap<String, String>,
+    pub(super) variable: &'b dyn Fn(&str) -> Option<String>,
+}
+
+/// Why a value is not what it seems.
+#[derive(Debug, Default)]
+pub(super) struct Unresolved(pub(super) BTreeSet<String>);
+
+impl Bindings<'_> {
+    /// The value with its references replaced; those to nothing stay, and are added to `unresolved`.
+    pub(super) fn substituted(&self, value: &str, unresolved: &mut Unresolved) -> Result<String> {
+        self.replaced(value, &mut Vec::new(), unresolved)
+    }
+
+    fn replaced(&self, value: &str, used: &mut Vec<String>, unresolved: &mut Unresolved) -> Result<String> {
+        let mut out = String::new();
+        let mut rest = value;
+        while let Some(at) = rest.find("${") {
+            let (before, reference) = rest.split_at(at);
+            out.push_str(before);
+            let Some((name, after)) = reference.strip_prefix("${").and_then(|inner| inner.split_once('}')) else {
+                rest = reference;
+                break;
+            };
+            // A name has no blanks: what looks like a reference may be text.
+            if name.is_empty() || name.contains(char::is_whitespace) {
+                out.push_str("${");
+                rest = reference.strip_prefix("${").unwrap_or_default();
+                continue;
+            }
+            if used.iter().any(|used| used == name) {
+                return Err(SubmitError::new(format!("requirement failed: Circular reference in {value}: {name}")));
+            }
+            match self.value(name) {
+                Some(found) => {
+                    used.push(name.to_owned());
+                    out.push_str(&self.replaced(&found, used, unresolved)?);
+                    used.pop();
+                }
+                None => {
+                    unresolved.0.insert(format!("${{{name}}}"));
+                    out.extend(["${", name, "}"]);
+                }
+            }
+            rest = after;
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    fn value(&self, name: &str) -> Option<String> {
+        match name.split_once(':') {
+            Some(("env", name)) => (self.variable)(name),
+            // A JVM has more of them; these are what people write.
+            Some(("system", "user.name")) => (self.variable)("USER"),
+            Some(("system", "user.home")) => (self.variable)("HOME"),
+            Some(_) => None,
+            None if name.starts_with("spark.") => self.conf.get(name).cloned(),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn substituted(value: &str) -> (Result<String>, Vec<String>) {
+        let conf: BTreeMap<String, String> = [
+            ("spark.a", "1"),
+            ("spark.b", "b${spark.a}"),
+            ("spark.x", "${spark.y}"),
+            ("spark.y", "${spark.x}"),
+            ("other", "2"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        let variable = |name: &str| (name == "TAG" || name == "USER").then(|| "v".to_owned());
+        let mut unresolved = Unresolved::default();
+        let found = Bindings { conf: &conf, variable: &variable }.substituted(value, &mut unresolved);
+        (found, unresolved.0.into_iter().collect())
+    }
+
+    #[test]
+    fn references_are_replaced_through_other_values() {
+        for (value, expected) in [
+            ("plain", "plain"),
+            ("${spark.a}-${spark.b}${spark.a}", "1-b11"),
+            ("${env:TAG}/${system:user.name}", "v/v"),
+            ("$ {spark.a} ${} ${ x} ${spark.a", "$ {spark.a} ${} ${ x} ${spark.a"),
+            ("é${spark.a}é", "é1é"),
+        ] {
+            assert_eq!(substituted(value).0.unwrap(), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn references_to_nothing_stay_and_are_known() {
+        let (value, unresolved) = substituted("${spark.nope}${env:NOPE}${other}${odd:x}");
+        assert_eq!(value.unwrap(), "${spark.nope}${env:NOPE}${other}${odd:x}");
+        assert_eq!(unresolved, ["${env:NOPE}", "${odd:x}", "${other}", "${spark.nope}"]);
+    }
+
+    #[test]
+    fn reference_to_itself_is_an_error() {
+        let error = substituted("${spark.x}").0.unwrap_err().to_string();
+        assert_eq!(error, "requirement failed: Circular reference in ${spark.x}: spark.x");
+    }
+}
