@@ -27,6 +27,7 @@ use crate::spark::state::ExecutorPodState;
 mod costs;
 mod groups;
 mod nodes;
+mod pod_history;
 mod recovery_reports;
 mod reports;
 mod timeline;
@@ -35,10 +36,12 @@ mod times;
 pub use costs::{CostReport, CostRow, core_hours, costs, gib_hours};
 pub use groups::GroupReport;
 pub use nodes::{FaultReport, NodeReport, NodesReport, SuspicionReport, nodes};
+pub use pod_history::HistoryBuilder;
 pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport, TargetReport};
 use recovery_reports::{deletion, finding};
 pub use reports::{
-    AppReport, DriverReport, DriverViewReport, ExecutorReport, ExitReport, Lacking, Of, SparkReport, WhyReport,
+    AppReport, DriverReport, DriverRowReport, DriverViewReport, ExecutorReport, ExitReport, HistoryEntry,
+    HistoryReport, Lacking, Of, SparkReport, WhyReport,
 };
 pub use timeline::{Life, LifeSpan, Scale, Timeline, cause_groups};
 use times::shown;
@@ -89,10 +92,11 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
         executors: executors.collect(),
         exits: ended
             .into_iter()
-            .map(|exit| Of { app: exit.app.to_string(), what: exit_report(history, exit) })
+            .map(|exit| Of { app: exit.app.to_string(), what: exit_report(snapshot, history, exit) })
             .collect(),
         apps: reports(snapshot, history, now, is_app),
         timelines: timelines(snapshot, history, is_app),
+        histories: Vec::new(),
     }
 }
 
@@ -205,7 +209,7 @@ fn report(
         troubled: troubled.map(|executor| executor_report(snapshot, history, key, executor, &liveness, now)).collect(),
         ended,
         forgotten,
-        exits: last.into_iter().map(|exit| exit_report(history, exit)).collect(),
+        exits: last.into_iter().map(|exit| exit_report(snapshot, history, exit)).collect(),
     }
 }
 
@@ -359,6 +363,7 @@ fn executor_report(
             let own = report.findings.iter().find(|finding| finding.uid == executor.uid)?;
             Some(format!("{} ({}): {}", own.outcome.text(), own.rule.as_str(), own.message))
         }),
+        driver_row: driver_row(snapshot, key, executor),
     }
 }
 
@@ -425,7 +430,17 @@ fn deleted_by(deleted: &DeletedPod) -> String {
     format!("deleted by spark-usher at {} ({}): {}", shown(deleted.at), deleted.rule.as_str(), deleted.message)
 }
 
-fn exit_report(history: &History, exit: &Exit) -> ExitReport {
+/// What the driver's REST API says about an executor.
+fn driver_row(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> Option<DriverRowReport> {
+    let row = recovery::row_of(snapshot, key, executor)?;
+    Some(DriverRowReport {
+        registered: row.registered.map(shown),
+        removed: row.removed.map(shown),
+        reason: row.remove_reason.as_deref().map(str::to_owned),
+    })
+}
+
+fn exit_report(snapshot: &Snapshot, history: &History, exit: &Exit) -> ExitReport {
     let spark = exit.spark();
     ExitReport {
         pod: exit.executor.name.to_string(),
@@ -442,5 +457,6 @@ fn exit_report(history: &History, exit: &Exit) -> ExitReport {
         exit_code: exit.exit_code(),
         recovery: history.recovery.deletion_of(&exit.app, &exit.executor.uid).map(deleted_by),
         spark: SparkReport { exit_code: spark.exit_code, caused_by_app: spark.caused_by_app, message: spark.message },
+        driver_row: driver_row(snapshot, &exit.app, &exit.executor),
     }
 }

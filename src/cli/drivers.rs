@@ -55,7 +55,7 @@ impl ApiServer {
 /// Which drivers.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Which {
-    /// [NAMESPACE:]NAME: the submission id that `submit` and spark-submit print, a driver's pod, or an application id; the name may be a
+    /// `[NAMESPACE:]NAME`: the submission id that `submit` and spark-submit print, a driver's pod, or an application id; the name may be a
     /// pattern with *, ? and [...].
     #[arg(value_name = "ID")]
     pub(super) ids: Vec<String>,

@@ -18,6 +18,7 @@ mod live;
 mod local_files;
 mod nodes;
 mod output;
+mod pod_history;
 mod policy;
 mod program;
 mod query;
@@ -116,7 +117,7 @@ impl Cli {
             Command::Completion(args) => completion::run(&args, Cli::of_program(), &mut out),
             Command::Man(args) => completion::man(&args, Cli::of_program(), &mut err),
             Command::Apps(args) => apps::run(&args, &mut out, &mut err),
-            Command::Why(args) => why::run(&args, &mut out, &mut err),
+            Command::Why(args) => why::run(args, &mut out, &mut err),
             Command::Cost(args) => cost::run(&args, &mut out, &mut err),
             Command::Nodes(args) => nodes::run(&args, &mut out, &mut err),
             Command::Config(args) => config::run(&args, &mut out, &mut err),

@@ -92,7 +92,7 @@ impl Source {
     }
 
     /// A client for an API server that answers.
-    async fn reach(&self) -> anyhow::Result<client::Cluster> {
+    pub(super) async fn reach(&self) -> anyhow::Result<client::Cluster> {
         let cluster = client::connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
         match tokio::time::timeout(ANSWER_TIMEOUT, cluster.client.apiserver_version()).await {
             Ok(Ok(_)) => Ok(cluster),

@@ -6,19 +6,21 @@ use std::io::{self, Write};
 use anstream::{AutoStream, ColorChoice};
 use jiff::Timestamp;
 
-use super::output::{FAILED, OK, Output, block_on, failed, plain, report_line};
+use super::output::{FAILED, OK, Output, UNREADABLE, block_on, failed, plain, report_line};
 use super::query::{Found, Source};
 use super::timeline;
 use crate::runtime::clock;
+use crate::submission::{Names, SubmissionId};
 use crate::views::{
-    self, AppReport, DriverViewReport, ExecutorReport, ExitReport, Lacking, Of, Timeline, WhyReport, ago,
+    self, AppReport, DriverViewReport, ExecutorReport, ExitReport, HistoryEntry, HistoryReport, Lacking, Of, Timeline,
+    WhyReport, ago,
 };
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Name of a pod, or an application by its app selector or its driver's pod.
+    /// Name of a pod, or an application by its app selector, its driver's pod or its submission id (NAMESPACE:POD).
     #[arg(value_parser = name)]
-    name: String,
+    name: Name,
     #[command(flatten)]
     source: Source,
     /// Output format.
@@ -26,23 +28,49 @@ pub(super) struct Args {
     output: Output,
 }
 
-fn name(text: &str) -> Result<String, String> {
-    let text = text.strip_prefix("pod/").or_else(|| text.strip_prefix("pods/")).unwrap_or(text);
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    if !text.is_empty() && text.len() <= 253 && text.chars().all(plain) {
-        return Ok(text.to_owned());
-    }
-    Err("expected the name of a pod, or the app selector (label spark-app-selector) of an application".to_owned())
+/// A name, and the namespace that a submission id has.
+#[derive(Clone, Debug)]
+struct Name {
+    namespace: Option<String>,
+    name: String,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+fn name(text: &str) -> Result<Name, String> {
+    match SubmissionId::parse(text) {
+        Ok(SubmissionId { namespace, names: Names::Exact(name), .. }) => Ok(Name { namespace, name }),
+        Ok(_) => Err("expected one name, without a pattern".to_owned()),
+        Err(_) => Err("expected the name of a pod, the app selector (label spark-app-selector) of an application, or a submission id, \
+                       NAMESPACE:POD"
+            .to_owned()),
+    }
+}
+
+pub(super) fn run(mut args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    match (&args.name.namespace, &args.source.namespace) {
+        (Some(own), Some(other)) if own != other => {
+            writeln!(err, "error: expected one namespace: the id says {own}, --namespace says {other}")?;
+            return Ok(UNREADABLE);
+        }
+        (Some(own), _) => args.source.namespace = Some(own.clone()),
+        _ => {}
+    }
+    let (args, name) = (&args, args.name.name.as_str());
     let namespace = args.source.namespace.as_deref();
-    let query = format!("/debug/why?name={}{}", args.name, args.source.namespace_query());
-    let own = |snapshot: &_, history: &_| views::why(snapshot, history, &args.name, namespace, clock::now());
-    let Found { answer: found, caution } = match block_on(args.source.query(&query, own)) {
+    let query = format!("/debug/why?name={name}{}", args.source.namespace_query());
+    let own = |snapshot: &_, history: &_| views::why(snapshot, history, name, namespace, clock::now());
+    let read = async {
+        let mut found = args.source.query(&query, own).await?;
+        let problem =
+            if found.answer.is_empty() { None } else { super::pod_history::add(&args.source, &mut found.answer).await };
+        Ok((found, problem))
+    };
+    let (Found { answer: found, caution }, problem) = match block_on(read) {
         Ok(found) => found,
         Err(error) => return failed(err, &error),
     };
+    if let Some(problem) = problem {
+        writeln!(err, "warning: the history lacks pods and Events, which cannot be read: {}", plain(&problem))?;
+    }
     if let Some(caution) = caution {
         writeln!(err, "warning: {caution}")?;
     }
@@ -60,17 +88,18 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 
 /// Why there is no result.
 fn nothing(args: &Args) -> String {
+    let name = &args.name.name;
     let hint = if args.source.debug.is_some() {
         "it may have exited too long ago, or before this replica started".to_owned()
     } else {
-        match block_on(args.source.unselected_pod(&args.name)) {
-            Ok(Some(unselected)) => return format!("no information about {}: {unselected}", args.name),
+        match block_on(args.source.unselected_pod(name)) {
+            Ok(Some(unselected)) => return format!("no information about {name}: {unselected}"),
             Ok(None) => "its pod may be deleted: a running spark-usher still reports its exit (--debug)".to_owned(),
             Err(error) => format!("{error:#}"),
         }
     };
     let place = args.source.place();
-    format!("no information about {}: no Spark pod and no application{place} has that name; {hint}", args.name)
+    format!("no information about {name}: no Spark pod and no application{place} has that name; {hint}")
 }
 
 fn print_report(found: &WhyReport, now: Timestamp, color: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -95,6 +124,15 @@ fn print_report(found: &WhyReport, now: Timestamp, color: bool, out: &mut dyn Wr
         for timeline in found.timelines.iter().filter(is_its) {
             timeline::draw(timeline, now, color, out)?;
         }
+    }
+    found.histories.iter().try_for_each(|history| print_history(history, out))
+}
+
+/// A history, a line for each entry.
+fn print_history(history: &HistoryReport, out: &mut dyn Write) -> io::Result<()> {
+    report_line!(out, "history of {}", history.of)?;
+    for HistoryEntry { at, by, what } in &history.entries {
+        report_line!(out, "  {at}  {by}: {what}")?;
     }
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
+use serde_json::Value;
 
 use super::view::{Viewed, resource};
 use super::{lookups, watch};
@@ -50,6 +51,32 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
     lookup_referenced(client, &mut store, now).await;
     let history = history(&mut store, now);
     Ok((store.snapshot().clone(), history))
+}
+
+/// Events per object that are read.
+const MAX_EVENTS: u32 = 200;
+
+/// A pod of this name, and the Events about it: about any object of this name if there is no pod, or about this uid.
+pub async fn pod_and_events(
+    client: &kube::Client,
+    (namespace, name): (&str, &str),
+    uid: Option<&str>,
+) -> kube::Result<(Option<Value>, Vec<Value>)> {
+    let objects = |kind: &str, plural: &str| -> Api<DynamicObject> {
+        Api::namespaced_with(client.clone(), namespace, &resource("", "v1", kind, plural))
+    };
+    let pod = objects("Pod", "pods").get_opt(name).await?;
+    let pod = pod.filter(|pod| uid.is_none_or(|uid| pod.metadata.uid.as_deref() == Some(uid)));
+    let uid = uid.or_else(|| pod.as_ref()?.metadata.uid.as_deref());
+    let of_it = ListParams::default().fields(&format!("involvedObject.name={name}")).limit(MAX_EVENTS);
+    let events = objects("Event", "events").list(&of_it).await?.items.into_iter();
+    let events = events.filter_map(|event| serde_json::to_value(event).ok());
+    let events = events.filter(|event| {
+        let about = crate::json::text(event, &["involvedObject", "uid"]);
+        about.is_empty() || uid.is_none_or(|uid| uid == about)
+    });
+    let events = events.collect();
+    Ok((pod.and_then(|pod| serde_json::to_value(pod).ok()), events))
 }
 
 /// Describes a pod of this name that belongs to no application: its namespace, and what its labels lack.

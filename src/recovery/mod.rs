@@ -15,4 +15,4 @@ pub mod target;
 
 pub use drivers::DriverPoll;
 pub use findings::RecoveryFindings;
-pub use registration::{Registration, is_excluded, registration, view_of, without_pod};
+pub use registration::{Registration, is_excluded, registration, row_of, view_of, without_pod};

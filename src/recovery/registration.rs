@@ -40,6 +40,12 @@ pub fn registration<'v>(
     registration_in(view, executor, Some(within))
 }
 
+/// The row of an executor in the view of its driver.
+pub fn row_of<'v>(snapshot: &'v Snapshot, app: &AppKey, executor: &Executor) -> Option<&'v ExecutorSummary> {
+    let view = driver_of(snapshot, app, executor).and_then(|creator| view_of(snapshot, app, creator))?;
+    view.executor(executor.exec_id?)
+}
+
 /// Whether an executor's driver schedules no tasks on it (`spark.excludeOnFailure`).
 pub fn is_excluded(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> bool {
     matches!(registration(snapshot, app, executor, Duration::MAX), Registration::Registered(row) if row.is_excluded)

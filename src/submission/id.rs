@@ -2,6 +2,7 @@
 
 use glob::{MatchOptions, Pattern};
 
+use crate::gang::is_label_value;
 use crate::text::{is_dns_label, is_dns_subdomain};
 
 /// The name of a submission.
@@ -42,7 +43,7 @@ impl SubmissionId {
         let name = name.strip_prefix("pod/").or_else(|| name.strip_prefix("pods/")).unwrap_or(name);
         let names = if is_glob(name) {
             Names::Glob(Pattern::new(name).map_err(|error| expected(&format!("the pattern {name:?}: {}", error.msg)))?)
-        } else if is_dns_subdomain(name) || is_label_value(name) {
+        } else if is_dns_subdomain(name) || (!name.is_empty() && is_label_value(name)) {
             Names::Exact(name.to_owned())
         } else if name.is_empty() {
             return Err(expected("the name is empty; * stands for any name"));
@@ -87,15 +88,6 @@ fn split(text: &str) -> (Option<&str>, &str) {
 
 fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '['])
-}
-
-/// Whether a text can be the value of a label, as an application id is.
-fn is_label_value(text: &str) -> bool {
-    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= 63
-        && is_end(text.chars().next())
-        && is_end(text.chars().last())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ const FAMILIES: [&str; 7] =
     [".annotation.", ".label.", "Env.", ".node.selector.", ".secretKeyRef.", ".secrets.", ".volumes."];
 
 impl SparkConf {
-    /// The value of a key, as a setting that Spark defines: references are replaced once [`SparkConf::resolve`] was called.
+    /// The value of a key, as a setting that Spark defines: references are replaced once `SparkConf::resolve` was called.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.resolved.get(key).or_else(|| self.values.get(key)).map(String::as_str)
     }

@@ -111,6 +111,21 @@ pub struct ExecutorReport {
     /// What the recovery does about it, and why.
     #[serde(default)]
     pub recovery: Option<String>,
+    /// What its driver's REST API says about it; `None` if it says nothing, or was not polled.
+    #[serde(default)]
+    pub driver_row: Option<DriverRowReport>,
+}
+
+/// A row of the executors in a driver's REST API. Times are RFC 3339.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriverRowReport {
+    /// When the executor registered.
+    pub registered: Option<String>,
+    /// When the driver removed it.
+    pub removed: Option<String>,
+    /// Why the driver removed it (`removeReason`).
+    pub reason: Option<String>,
 }
 
 /// How an executor exited.
@@ -146,6 +161,9 @@ pub struct ExitReport {
     pub recovery: Option<String>,
     /// What Spark's driver reports about it.
     pub spark: SparkReport,
+    /// What its driver's REST API says about it; `None` if it says nothing, or was not polled.
+    #[serde(default)]
+    pub driver_row: Option<DriverRowReport>,
 }
 
 /// Spark's view of an exit.
@@ -173,6 +191,31 @@ pub struct WhyReport {
     /// The lives of the executors of those applications.
     #[serde(default)]
     pub timelines: Vec<Timeline>,
+    /// What happened to those pods and applications, in order: the command line adds it, from pods and Events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub histories: Vec<HistoryReport>,
+}
+
+/// What happened to a pod or to an application.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryReport {
+    /// The pod, or the application, that it is about.
+    pub of: String,
+    /// What happened, the oldest first.
+    pub entries: Vec<HistoryEntry>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// When, RFC 3339.
+    pub at: String,
+    /// `pod`, `spark-usher`, `driver`, or the component that reported an Event.
+    pub by: String,
+    /// What, in words.
+    pub what: String,
 }
 
 /// An item of an application.

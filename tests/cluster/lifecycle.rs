@@ -329,7 +329,7 @@ async fn exits_reach_log_metrics_event_and_cli_and_labels_wait_for_driver_grace(
     assert!(text.contains("  exits     1 completed, 1 deleted, 2 oom-killed"), "{text}");
     // A finished executor whose pod still exists is printed once.
     let (_, text, _) = ask(&["why", "pod/nb-exec-1", "--debug", &debug]);
-    assert_eq!(text.matches("nb-exec-1").count(), 1, "{text}");
+    assert_eq!(text.matches("nb-exec-1  executor 1 of").count(), 1, "{text}");
     assert!(text.contains("cause     oom-killed") && text.contains("state     failed"), "{text}");
 
     // Every error says what was expected.

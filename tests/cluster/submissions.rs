@@ -429,3 +429,59 @@ async fn gang_is_written_on_the_driver_and_a_server_dry_run_stores_nothing() {
     );
     assert!(cluster.pods().list(&ListParams::default()).await.unwrap().items.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_shows_the_history_of_a_driver_that_never_started_and_of_an_executor_that_exited() {
+    let cluster = Cluster::start().await;
+    let created = cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    let (uid, namespace) = (created.metadata.uid.unwrap(), cluster.namespace.clone());
+    status(
+        &cluster,
+        "pi-driver",
+        json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "message": "0/3 nodes are available", "lastTransitionTime": "2026-11-25T00:00:00Z"}]}),
+    )
+    .await;
+    for (name, uid, message) in
+        [("one", uid.as_str(), "ConfigMap not found"), ("two", "another-pod", "of an earlier pod")]
+    {
+        cluster
+            .create(json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": namespace}, "type": "Warning",
+                "reason": "FailedMount", "message": message, "count": 3, "lastTimestamp": "2026-11-25T00:00:09Z",
+                "source": {"component": "kubelet"},
+                "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": "pi-driver", "namespace": namespace, "uid": uid}}))
+            .await;
+    }
+    let id = format!("{namespace}:pi-driver");
+    let (code, out, err) = run(&cluster, &["why", &id]).await;
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    let history: Vec<&str> = out.lines().skip_while(|line| !line.starts_with("history of")).collect();
+    assert_eq!(history[0], format!("history of {namespace}/spark-1"), "{out}");
+    assert!(history[1].contains("not scheduled since then: Unschedulable: 0/3 nodes are available"), "{out}");
+    assert!(history[2].contains("kubelet: FailedMount: ConfigMap not found (3 times)"), "{out}");
+    assert!(history[3].contains("the pod was created; no policy of spark-usher"), "{out}");
+    assert_eq!(history.len(), 4, "an Event of an earlier pod with that name is not shown: {out}");
+    // An executor, as JSON.
+    cluster.pod_by(&cluster.client, &pod("pi-exec-1").executor_of("spark-1", 1)).await;
+    status(
+        &cluster,
+        "pi-exec-1",
+        json!({"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough cpu"}),
+    )
+    .await;
+    let (_, out, _) = run(&cluster, &["why", "pi-exec-1", "-o", "json"]).await;
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let entries = report["histories"][0]["entries"].as_array().unwrap();
+    assert!(
+        entries.iter().any(|entry| entry["what"].as_str().unwrap().contains("its driver created the pod")),
+        "{out}"
+    );
+    assert!(
+        entries
+            .iter()
+            .any(|entry| entry["by"] == "spark-usher" && entry["what"].as_str().unwrap().contains("exited, ")),
+        "{out}"
+    );
+    let (code, _, err) = run(&cluster, &["why", "other:pi-driver"]).await;
+    assert!(code == Some(2) && err.contains("expected one namespace"), "{err}");
+}
