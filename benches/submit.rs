@@ -17,6 +17,7 @@ use std::time::Instant;
 use futures::future::try_join_all;
 use spark_usher::cluster::submit::create;
 use spark_usher::runtime::random;
+use spark_usher::runtime::shutdown::Interrupt;
 use spark_usher::sandbox::{Options, Sandbox};
 use spark_usher::spark::version::SparkVersion;
 use spark_usher::submit::{Environment, Files, Submission, Unique, build, parse, prepare};
@@ -85,7 +86,10 @@ async fn main() {
         let client = sandbox.client(sandbox.admin_token()).unwrap();
         let began = Instant::now();
         let all: Vec<Submission> = (0..SUBMISSIONS).map(|number| submission(round * SUBMISSIONS + number)).collect();
-        let created = try_join_all(all.iter().map(|submission| create(&client, submission))).await.unwrap();
+        let created =
+            try_join_all(all.iter().map(async |submission| create(&client, submission, &mut Interrupt::never()).await))
+                .await
+                .unwrap();
         assert_eq!(created.len(), SUBMISSIONS);
         times.push(began.elapsed().as_secs_f64());
     }

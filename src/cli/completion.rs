@@ -7,6 +7,7 @@ use clap::{Arg, Command};
 use clap_complete::Shell;
 
 use super::output::OK;
+use super::program::file_name;
 use crate::submit::SPARK_OPTIONS;
 
 #[derive(Debug, clap::Args)]
@@ -25,20 +26,29 @@ pub(super) struct ManArgs {
 }
 
 pub(super) fn run(args: &Args, command: Command, out: &mut dyn Write) -> io::Result<u8> {
-    let mut command = with_options_of_submit(command);
+    let mut command = file_named(with_options_of_submit(command));
     let name = command.get_name().to_owned();
-    clap_complete::generate(args.shell, &mut command, name, out);
+    // The generators panic where they cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, name, &mut script);
+    out.write_all(&script)?;
     Ok(OK)
 }
 
 pub(super) fn man(args: &ManArgs, command: Command, err: &mut dyn Write) -> io::Result<u8> {
     let folder = &args.folder;
     let written = std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(with_options_of_submit(command), folder));
+        .and_then(|()| clap_mangen::generate_to(file_named(with_options_of_submit(command)), folder));
     if let Err(error) = written {
         return super::output::failed(err, &anyhow::anyhow!("{}: {error}", folder.display()));
     }
     Ok(OK)
+}
+
+/// With the name of its file, where that is a plugin of kubectl: shells and man know no names of two words.
+fn file_named(command: Command) -> Command {
+    let name = file_name(command.get_name());
+    command.name(name).bin_name(name)
 }
 
 /// `submit` reads its options as spark-submit does, and not as the other commands do: they are added to what is generated.
@@ -71,6 +81,32 @@ mod tests {
                 assert!(script.contains(words), "{shell}: {words}");
             }
         }
+    }
+
+    #[test]
+    fn plugin_of_kubectl_has_completions_and_man_pages_by_the_name_of_its_file() {
+        let plugin = || super::super::program::named(super::super::Cli::command(), "kubectl usher");
+        let mut out = Vec::new();
+        run(&Args { shell: Shell::Bash }, plugin(), &mut out).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("-o default kubectl-usher"));
+        let folder = tempfile::tempdir().unwrap();
+        man(&ManArgs { folder: folder.path().to_owned() }, plugin(), &mut Vec::new()).unwrap();
+        assert!(folder.path().join("kubectl-usher-submit.1").exists());
+    }
+
+    #[test]
+    fn completion_into_a_closed_pipe_is_an_error_and_no_panic() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let closed = run(&Args { shell: Shell::Zsh }, super::super::Cli::command(), &mut Closed);
+        assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The table of drivers that `status` and `watch` show.
 
+use super::output::{aligned, one_line};
 use crate::runtime::clock;
 use crate::submission::DriverStatus;
 use crate::text::first_line;
@@ -8,18 +9,77 @@ use crate::views::ago;
 /// The longest detail in a row.
 const MAX_DETAIL: usize = 160;
 
-/// A table of drivers, each with its state.
-pub(super) fn rows<'d>(drivers: impl Iterator<Item = (&'d DriverStatus, &'d str)>) -> Vec<Vec<String>> {
+/// The lines of a table of drivers, each with its state. They are at most as wide as this.
+pub(super) fn lines<'d>(
+    drivers: impl Iterator<Item = (&'d DriverStatus, &'d str)>,
+    width: usize,
+    has_colors: bool,
+) -> Vec<String> {
     let now = clock::now();
     let head = ["ID", "STATE", "CREATED", "APP", "DETAIL"].map(str::to_owned).to_vec();
-    let row = |(driver, state): (&DriverStatus, &str)| {
+    let mut states = vec![""];
+    let row = |(driver, state): (&DriverStatus, &'d str)| {
+        states.push(state);
         vec![
             driver.submission_id.clone(),
             state.to_owned(),
             driver.created.as_deref().map_or_else(String::new, |time| ago(time, now)),
             driver.app_id.clone().unwrap_or_default(),
-            first_line(&driver.detail(), MAX_DETAIL),
+            one_line(&first_line(&driver.detail(), MAX_DETAIL)),
         ]
     };
-    std::iter::once(head).chain(drivers.map(row)).collect()
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(drivers.map(row)).collect();
+    let begin = rows.iter().filter_map(|row| row.first()).map(|id| id.chars().count()).max().unwrap_or_default() + 2;
+    let painted = |(line, state): (String, &str)| {
+        let line = first_line(&line, width);
+        if has_colors { painted(&line, begin, state) } else { line }
+    };
+    aligned(&rows, 0).into_iter().zip(states).map(painted).collect()
+}
+
+/// A line whose state, at this character, is in its color.
+fn painted(line: &str, begin: usize, state: &str) -> String {
+    let at = |chars: usize| line.char_indices().nth(chars).map_or(line.len(), |(at, _)| at);
+    let (before, rest) = line.split_at(at(begin));
+    match (color(state), rest.strip_prefix(state)) {
+        (Some(color), Some(after)) => format!("{before}\x1b[{color}m{state}\x1b[0m{after}"),
+        _ => line.to_owned(),
+    }
+}
+
+/// The color of a state, as a parameter of SGR; `None` for a state that is nothing special.
+pub(super) fn color(state: &str) -> Option<u8> {
+    Some(match state {
+        "failed" | "deleted" => 31,
+        "succeeded" => 32,
+        "pending" | "terminating" => 33,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn driver(name: &str, phase: &str) -> DriverStatus {
+        let pod = json!({"metadata": {"namespace": "n", "name": name, "uid": name, "labels": {"spark-role": "driver"}},
+            "spec": {"containers": [{"name": "spark-kubernetes-driver"}]},
+            "status": {"phase": phase, "reason": "Evicted\nx  forged"}});
+        DriverStatus::read(&pod.to_string()).unwrap()
+    }
+
+    #[test]
+    fn only_states_have_colors_and_a_cut_line_has_no_half_of_one() {
+        let drivers = [driver("a", "Failed"), driver("longer", "Running")];
+        let of = |width, has_colors| lines(drivers.iter().map(|driver| (driver, driver.state)), width, has_colors);
+        let plain = of(200, false);
+        assert_eq!(plain.len(), 3, "{plain:?}");
+        assert!(plain.iter().all(|line| !line.contains('\x1b')), "{plain:?}");
+        assert!(plain[1].starts_with("n:a       failed"), "{plain:?}");
+        let colored = of(200, true);
+        assert!(colored[1].starts_with("n:a       \x1b[31mfailed\x1b[0m"), "{colored:?}");
+        assert_eq!((&colored[0], &colored[2]), (&plain[0], &plain[2]));
+        assert_eq!(of(12, true)[1], "n:a       f…");
+    }
 }

@@ -9,6 +9,7 @@ use crate::cluster::client;
 use crate::cluster::drivers::{Found, Missing, Selection};
 use crate::cluster::request::Error;
 use crate::submission::SubmissionId;
+use crate::submit::Access;
 
 /// The API server.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -20,8 +21,16 @@ pub(super) struct ApiServer {
     #[arg(long)]
     pub(super) context: Option<String>,
     /// API server, as for spark-submit: k8s://URL. The default is that of the kubeconfig.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = master)]
     pub(super) master: Option<String>,
+    /// What a configuration of Spark says about the access to it.
+    #[arg(skip)]
+    pub(super) access: Access,
+}
+
+fn master(text: &str) -> Result<String, String> {
+    // As it is given: spark-submit prints it so.
+    crate::submit::master_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// A connection to it.
@@ -35,11 +44,8 @@ pub(super) struct Connection {
 
 impl ApiServer {
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
-        let found = client::configure(self.kubeconfig.as_deref(), self.context.as_deref()).await;
-        let config = match &self.master {
-            Some(master) => client::with_master(found, master)?,
-            None => found?,
-        };
+        let found = client::configure(self.kubeconfig.as_deref(), self.context()).await;
+        let config = client::with_access(found, self.master.as_deref(), &self.access)?;
         let of_config = || format!("k8s://{}", config.cluster_url.to_string().trim_end_matches('/'));
         let master = self.master.clone().unwrap_or_else(of_config);
         let client::Cluster { client, namespace, .. } = client::of(config)?;
@@ -48,7 +54,11 @@ impl ApiServer {
 
     /// The namespace that the configuration names.
     pub(super) fn named_namespace(&self) -> Option<String> {
-        client::named_namespace(self.kubeconfig.as_deref(), self.context.as_deref())
+        client::named_namespace(self.kubeconfig.as_deref(), self.context())
+    }
+
+    fn context(&self) -> Option<&str> {
+        self.context.as_deref().or(self.access.context.as_deref())
     }
 }
 
@@ -60,7 +70,7 @@ pub(super) struct Which {
     #[arg(value_name = "ID")]
     pub(super) ids: Vec<String>,
     /// Drivers by their labels, instead of ids.
-    #[arg(long, short = 'l', value_name = "LABELS", conflicts_with = "ids")]
+    #[arg(long, short = 'l', value_name = "LABELS", conflicts_with = "ids", value_parser = labels)]
     pub(super) selector: Option<String>,
     /// Namespace of ids without one; the default is that of the context.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = super::query::namespace)]
@@ -70,6 +80,10 @@ pub(super) struct Which {
     pub(super) all_namespaces: bool,
     #[command(flatten)]
     pub(super) server: ApiServer,
+}
+
+fn labels(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("expected labels such as team=etl".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 impl Which {
@@ -86,12 +100,16 @@ impl Which {
 }
 
 /// Finds the drivers of a selection, or says what went wrong.
-pub(super) async fn find(selection: &Selection, client: &Client) -> anyhow::Result<Found> {
-    selection.find(client).await.map_err(|error| failure("read the drivers", &error))
+pub(super) async fn find(selection: &Selection, connection: &Connection) -> anyhow::Result<Found> {
+    selection.find(&connection.client).await.map_err(|error| failure("read the drivers", &error, connection))
 }
 
 /// An error of the API server, with what was to be done.
-pub(super) fn failure(what: &str, error: &Error) -> anyhow::Error {
+pub(super) fn failure(what: &str, error: &Error, connection: &Connection) -> anyhow::Error {
+    if error.is_of_connection() {
+        let server = connection.master.strip_prefix("k8s://").unwrap_or(&connection.master);
+        return anyhow!("cannot {what}: {server}: {error}");
+    }
     anyhow!("cannot {what}: {error}")
 }
 

@@ -1,6 +1,6 @@
 //! Shows what happens to drivers until they have ended: for `watch`, and for `submit` while it waits.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -8,15 +8,16 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use super::driver_table::rows;
-use super::live::frame;
-use super::output::{self, DRIVER_DELETED, DRIVER_FAILED, INTERRUPTED, OK, plain};
+use super::driver_table::{color, lines};
+use super::live::{frame, room, size};
+use super::output::{self, DRIVER_DELETED, DRIVER_FAILED, INTERRUPTED, OK, one_line, plain};
 use crate::cluster::driver_log::{self, LogItem};
 use crate::cluster::drivers::{Seen, Selection};
 use crate::runtime::clock;
-use crate::runtime::shutdown::Signals;
-use crate::submission::{self, Change, DriverStatus, Outcome, Tracker};
+use crate::runtime::shutdown::Interrupt;
+use crate::submission::{self, Change, DriverStatus, LogStage, Outcome, Tracker};
 
 /// What is shown, and how.
 pub(super) struct Follow<'f> {
@@ -50,15 +51,15 @@ pub(super) enum Form {
 pub(super) enum Ended {
     /// The drivers have ended, and how.
     Outcome(Outcome),
-    /// A signal arrived; how many of the drivers had not ended.
-    Interrupted(usize),
+    /// A signal arrived.
+    Interrupted,
 }
 
 impl Ended {
     /// The exit code. spark-submit's is 0 in any case.
     pub(super) fn code(self, as_spark: bool) -> u8 {
         match self {
-            Ended::Interrupted(_) => INTERRUPTED,
+            Ended::Interrupted => INTERRUPTED,
             Ended::Outcome(_) if as_spark => OK,
             Ended::Outcome(Outcome::Succeeded) => OK,
             Ended::Outcome(Outcome::Failed) => DRIVER_FAILED,
@@ -70,16 +71,19 @@ impl Ended {
 /// Shows it until it ends. Fails if the API server forbids to watch.
 pub(super) async fn follow(
     follow: Follow<'_>,
-    mut signals: Signals,
+    mut interrupt: Interrupt,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<Ended> {
-    let mut view = View::new(&follow);
-    let uids: Vec<String> = follow.until.iter().flatten().map(|driver| driver.uid.clone()).collect();
-    let mut log: Option<BoxStream<'static, LogItem>> = match (&follow.until, follow.log) {
-        (Some(drivers), true) => drivers.first().map(|driver| driver_log::lines(follow.client, driver).boxed()),
-        _ => None,
-    };
+    let uids: Option<Vec<String>> =
+        follow.until.as_ref().map(|until| until.iter().map(|driver| driver.uid.clone()).collect());
+    let mut view = View::new(&follow, uids.clone());
+    let mut log: Option<BoxStream<'static, LogItem>> = None;
+    if let Some(driver) = follow.until.iter().flatten().next().filter(|_| follow.log) {
+        let (stage, lines) = driver_log::lines(follow.client, driver);
+        view.stage = Some((driver.uid.clone(), stage));
+        log = Some(lines.boxed());
+    }
     view.begin(follow.until.as_deref().unwrap_or_default(), out, err)?;
     let mut seen = follow.selection.watch(follow.client).boxed();
     let period = match follow.form {
@@ -90,7 +94,7 @@ pub(super) async fn follow(
     ticks.tick().await;
     loop {
         out.flush()?;
-        let ended = follow.until.as_ref().and_then(|_| view.tracker.outcome(uids.iter().map(String::as_str)));
+        let ended = uids.as_ref().and_then(|uids| view.tracker.outcome(uids.iter().map(String::as_str)));
         if let Some(outcome) = ended.filter(|_| log.is_none()) {
             view.end(out, err)?;
             return Ok(Ended::Outcome(outcome));
@@ -102,35 +106,50 @@ pub(super) async fn follow(
             }
         };
         tokio::select! {
+            biased;
+            () = interrupt.wait() => return Ok(Ended::Interrupted),
             event = seen.next() => match event {
                 Some(event) => view.see(event, out, err)?,
                 // A watch has no end.
                 None => anyhow::bail!("nothing to watch"),
             },
+            _ = ticks.tick() => view.tick(out, err)?,
             item = line => match item {
-                Some(item) => view.log(item, out, err)?,
+                Some(item) => view.log(&item, out, err)?,
                 None => log = None,
             },
-            _ = ticks.tick() => view.tick(out, err)?,
-            _ = signals.next() => {
-                let left = view.tracker.drivers().filter(|(_, outcome)| outcome.is_none()).count();
-                return Ok(Ended::Interrupted(left));
-            }
         }
     }
 }
 
+/// So many drivers that were deleted stay in the view of a pattern.
+const MAX_GONE: usize = 100;
+
 struct View {
     tracker: Tracker,
     form: Form,
-    /// Whether standard output has the log.
-    log: bool,
-    is_old: bool,
+    /// The uids of the drivers with whose end it ends.
+    until: Option<Vec<String>>,
+    /// The driver whose log is printed, and how far its log can be read.
+    stage: Option<(String, watch::Sender<LogStage>)>,
+    /// Why it is not up to date.
+    problem: Option<String>,
+    /// Whether standard output shows a log to people.
+    has_terminal: bool,
+    has_colors: bool,
 }
 
 impl View {
-    fn new(follow: &Follow<'_>) -> View {
-        View { tracker: Tracker::default(), form: follow.form, log: follow.log, is_old: false }
+    fn new(follow: &Follow<'_>, until: Option<Vec<String>>) -> View {
+        View {
+            tracker: Tracker::default(),
+            form: follow.form,
+            until,
+            stage: None,
+            problem: None,
+            has_terminal: io::stdout().is_terminal(),
+            has_colors: output::has_colors(),
+        }
     }
 
     fn begin(&mut self, drivers: &[DriverStatus], out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<()> {
@@ -145,41 +164,57 @@ impl View {
     }
 
     fn see(&mut self, event: Seen, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<()> {
+        if !matches!(event, Seen::Interrupted { .. } | Seen::Listing(_)) {
+            self.problem = None;
+        }
         match event {
+            Seen::UpToDate => {}
             Seen::Listing(namespace) => self.tracker.begin_list(namespace.as_deref()),
             Seen::Listed(namespace) => {
-                self.is_old = false;
                 for change in self.tracker.end_list(namespace.as_deref()) {
                     self.change(&change, out, err)?;
                 }
+                if self.form == Form::Table {
+                    self.draw(out)?;
+                }
             }
-            Seen::Driver(driver) => {
-                self.is_old = false;
-                self.driver(*driver, out, err)?;
-            }
+            Seen::Driver(driver) => self.driver(*driver, out, err)?,
             Seen::Deleted(uid) => {
                 if let Some(change) = self.tracker.delete(&uid) {
                     self.change(&change, out, err)?;
                 }
             }
-            Seen::Interrupted { message, is_forbidden: true } => anyhow::bail!("{message}"),
+            Seen::Interrupted { message, is_denied: true } => anyhow::bail!("{message}"),
             Seen::Interrupted { message, .. } => {
-                if !std::mem::replace(&mut self.is_old, true) && self.form != Form::Table {
-                    writeln!(err, "warning: not up to date, trying again: {}", plain(&message))?;
+                if self.problem.is_none() && self.form != Form::Table {
+                    writeln!(err, "warning: not up to date, trying again: {}", one_line(&message))?;
                 }
+                self.problem = Some(message);
             }
+        }
+        if let Some((_, stage)) = self.stage.as_ref().filter(|(uid, _)| self.tracker.is_gone(uid)) {
+            stage.send_if_modified(|stage| std::mem::replace(stage, LogStage::Gone) != LogStage::Gone);
+        }
+        if self.until.is_none() {
+            self.tracker.forget_gone(MAX_GONE);
         }
         Ok(())
     }
 
     fn driver(&mut self, driver: DriverStatus, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
-        if let Form::Spark { .. } = self.form {
-            let is_over = self.tracker.drivers().any(|(known, outcome)| known.uid == driver.uid && outcome.is_some());
-            if !is_over {
-                writeln!(err, "{}", plain(&submission::long_status(&driver)))?;
-            }
+        let is_awaited = self.until.iter().flatten().any(|uid| *uid == driver.uid);
+        if !driver.is_driver && !is_awaited {
+            return Ok(());
         }
-        match self.tracker.observe(driver) {
+        let is_spark = matches!(self.form, Form::Spark { .. });
+        if is_spark && !self.tracker.has_ended(&driver.uid) {
+            writeln!(err, "{}", plain(&submission::long_status(&driver)))?;
+        }
+        if let Some((_, stage)) = self.stage.as_ref().filter(|(uid, _)| *uid == driver.uid) {
+            let next = LogStage::of(&driver);
+            stage.send_if_modified(|stage| std::mem::replace(stage, next.clone()) != next);
+        }
+        match self.tracker.observe(if is_spark { driver } else { driver.without_pod() }) {
             Some(change) => self.change(&change, out, err),
             None => Ok(()),
         }
@@ -188,21 +223,33 @@ impl View {
     fn change(&self, change: &Change, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
         let now = clock::now();
         match self.form {
-            Form::Lines if self.log => writeln!(err, "{}", plain(&line(change, now))),
-            Form::Lines => writeln!(out, "{}", plain(&line(change, now))),
+            Form::Lines if self.stage.is_some() => writeln!(err, "{}", line(change, now, false)),
+            Form::Lines => writeln!(out, "{}", line(change, now, self.has_colors)),
             Form::Json => writeln!(out, "{}", event(change, now)),
-            Form::Table => self.draw(out),
-            Form::Spark { .. } => Ok(()),
+            // The next tick draws it.
+            Form::Table | Form::Spark { .. } => Ok(()),
         }
     }
 
-    fn log(&self, item: LogItem, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
+    fn log(&self, item: &LogItem, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
         match item {
-            LogItem::Line(line) if self.form == Form::Json => {
+            LogItem::Text(text) if self.form == Form::Json => {
+                let line = String::from_utf8_lossy(text);
+                let line = line.strip_suffix('\n').unwrap_or(&line);
                 writeln!(out, "{}", json!({"time": time(clock::now()), "event": "log", "line": line}))
             }
-            LogItem::Line(line) => writeln!(out, "{}", plain(&line)),
-            LogItem::Problem(problem) => writeln!(err, "warning: cannot read the driver's log: {}", plain(&problem)),
+            LogItem::Text(text) if self.has_terminal => {
+                let text = String::from_utf8_lossy(text).replace("\r\n", "\n").replace('\r', "\n");
+                write!(out, "{}", plain(&text))
+            }
+            // A file, or another program, gets what the driver wrote.
+            LogItem::Text(text) => out.write_all(text),
+            LogItem::Interrupted(why) => {
+                writeln!(err, "warning: the driver's log is interrupted, trying again: {}", one_line(why))
+            }
+            LogItem::Problem(why) => {
+                writeln!(err, "warning: the driver's log is incomplete: it cannot be read: {}", one_line(why))
+            }
         }
     }
 
@@ -241,20 +288,22 @@ impl View {
 
     fn draw(&self, out: &mut dyn Write) -> io::Result<()> {
         let now = clock::now();
-        let old = if self.is_old { "; not up to date, trying again" } else { "" };
-        let status = format!("{}; Ctrl-C ends{old}", time(now));
-        let drivers = self.tracker.drivers();
-        let shown = drivers.map(|(driver, outcome)| match outcome {
+        let old = self.problem.as_ref().map(|why| format!("; not up to date, trying again: {}", one_line(why)));
+        let status = format!("{}; Ctrl-C ends{}", time(now), old.unwrap_or_default());
+        let shown = self.tracker.drivers().map(|(driver, outcome)| match outcome {
             Some(Outcome::Deleted) => (driver, "deleted"),
             _ => (driver, driver.state),
         });
         let mut all: Vec<(&DriverStatus, &str)> = shown.collect();
-        all.sort_by(|(a, _), (b, _)| (a.is_over, &a.submission_id).cmp(&(b.is_over, &b.submission_id)));
-        let mut text = Vec::new();
-        output::table(&rows(all.into_iter()), 0, &mut text)?;
-        let lines: Vec<String> = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect();
-        let size = terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0));
-        out.write_all(frame(&status, &lines, size).as_bytes())
+        let key = |(driver, state): &(&DriverStatus, &str)| {
+            (driver.is_over || *state == "deleted", driver.submission_id.clone())
+        };
+        all.sort_by_cached_key(key);
+        let (width, height) = size();
+        let room = room(height);
+        let lines = lines(all.iter().copied().take(room), width.into(), self.has_colors);
+        let left_out = all.len().saturating_sub(room);
+        out.write_all(frame(&status, &lines, left_out, (width, height)).as_bytes())
     }
 }
 
@@ -267,7 +316,7 @@ fn time(now: Timestamp) -> String {
     now.round(jiff::Unit::Second).unwrap_or(now).to_string()
 }
 
-fn line(change: &Change, now: Timestamp) -> String {
+fn line(change: &Change, now: Timestamp, has_colors: bool) -> String {
     let (driver, state, detail) = match change {
         Change::State(driver) => (driver, driver.state, driver.detail()),
         Change::Deleted(driver) => (
@@ -276,7 +325,15 @@ fn line(change: &Change, now: Timestamp) -> String {
             driver.phase.as_ref().map_or_else(String::new, |phase| format!("its phase was {phase}")),
         ),
     };
-    format!("{}  {}  {state:11}  {detail}", time(now), driver.submission_id).trim_end().to_owned()
+    let before = format!("{}  {}  ", time(now), driver.submission_id);
+    let text = one_line(format!("{before}{state:11}  {detail}").trim_end());
+    match color(state)
+        .filter(|_| has_colors)
+        .and_then(|color| Some((color, text.strip_prefix(&format!("{before}{state}"))?)))
+    {
+        Some((color, after)) => format!("{before}\x1b[{color}m{state}\x1b[0m{after}"),
+        None => text,
+    }
 }
 
 fn event(change: &Change, now: Timestamp) -> Value {
@@ -305,9 +362,9 @@ mod tests {
     fn change_is_one_line_or_one_json_object() {
         let now = "2026-11-25T03:00:00.7Z".parse().unwrap();
         let failed = Box::new(failed());
-        assert_eq!(line(&Change::State(failed.clone()), now), "2026-11-25T03:00:01Z  n:d  failed       Evicted");
+        assert_eq!(line(&Change::State(failed.clone()), now, false), "2026-11-25T03:00:01Z  n:d  failed       Evicted");
         assert_eq!(
-            line(&Change::Deleted(failed.clone()), now),
+            line(&Change::Deleted(failed.clone()), now, false),
             "2026-11-25T03:00:01Z  n:d  deleted      its phase was Failed"
         );
         let event = event(&Change::State(failed), now);
@@ -323,7 +380,7 @@ mod tests {
             (Ended::Outcome(Outcome::Succeeded), 0, 0),
             (Ended::Outcome(Outcome::Failed), 3, 0),
             (Ended::Outcome(Outcome::Deleted), 4, 0),
-            (Ended::Interrupted(1), 130, 130),
+            (Ended::Interrupted, 130, 130),
         ] {
             assert_eq!((ended.code(false), ended.code(true)), (own, sparks));
         }

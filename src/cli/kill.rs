@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures::StreamExt;
 
 use super::drivers::{Connection, Which, find, missing};
-use super::output::{FAILED, INTERRUPTED, OK, UNREADABLE, block_on, failed, plain, unreadable};
+use super::output::{FAILED, INTERRUPTED, OK, block_on, failed, one_line, plain, unreadable, wrong};
 use super::spark_compatible;
 use crate::cluster::drivers::{Seen, Selection, delete_all};
-use crate::runtime::shutdown::Signals;
+use crate::runtime::shutdown::Interrupt;
 use crate::submission::{DriverStatus, SubmissionId, Tracker};
 
 #[derive(Debug, clap::Args)]
@@ -35,8 +35,9 @@ pub(super) struct Args {
     /// With --wait: fail after this many seconds.
     #[arg(long, value_name = "SECONDS", requires = "wait")]
     timeout: Option<u64>,
-    /// Do and print exactly what `spark-submit --kill` does, without a question, and exit with 0. Pods that are no drivers are not deleted.
-    #[arg(long, conflicts_with_all = ["yes", "include_ended", "dry_run", "wait", "selector"])]
+    /// Do and print exactly what `spark-submit --kill` does, without a question, and exit with 0: a name that ends with * and has no
+    /// namespace stands for drivers of all namespaces. Pods that are no drivers are not deleted.
+    #[arg(long, conflicts_with_all = ["yes", "include_ended", "dry_run", "wait", "timeout", "selector", "all_namespaces"])]
     spark_compatible: bool,
 }
 
@@ -49,20 +50,13 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         Err(error) => return unreadable(err, &error),
     };
     if ids.is_empty() && args.which.selector.is_none() {
-        writeln!(
-            err,
-            "error: expected the ids of applications, or --selector LABELS; '*' stands for all of a namespace"
-        )?;
-        return Ok(UNREADABLE);
+        return wrong(err, "the ids of applications, or --selector LABELS; '*' stands for all of a namespace");
     }
     let is_exact = !ids.is_empty() && ids.iter().all(|id| !id.is_pattern());
     let may_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !args.yes && !args.dry_run && !is_exact && !may_ask {
-        writeln!(
-            err,
-            "error: expected --yes with a pattern or labels where there is no terminal; --dry-run prints what they select"
-        )?;
-        return Ok(UNREADABLE);
+        let without = "--yes with a pattern or labels where there is no terminal; --dry-run prints what they select";
+        return wrong(err, without);
     }
     match block_on(kill(args, ids, may_ask && !args.yes, out, err)) {
         Ok(code) => Ok(code),
@@ -79,14 +73,13 @@ async fn kill(
 ) -> anyhow::Result<u8> {
     let connection = args.which.server.connect().await?;
     let selection = args.which.selection(ids, &connection);
-    let found = find(&selection, &connection.client).await?;
+    let found = find(&selection, &connection).await?;
     for (id, why) in &found.missing {
-        writeln!(err, "error: {}", plain(&missing(&selection, id, *why)))?;
+        writeln!(err, "error: {}", one_line(&missing(&selection, id, *why)))?;
     }
     let mut code = if found.missing.is_empty() { OK } else { FAILED };
     let is_named = |driver: &DriverStatus| {
-        let mut exact = selection.ids.iter().filter(|id| !id.is_pattern());
-        exact.any(|id| id.matches(&driver.name, driver.app_id.as_deref()))
+        selection.ids.iter().filter(|id| !id.is_pattern()).any(|id| selection.names(id, driver))
     };
     let (drivers, ended): (Vec<DriverStatus>, Vec<_>) =
         found.drivers.into_iter().partition(|driver| !driver.is_over || args.include_ended || is_named(driver));
@@ -101,10 +94,13 @@ async fn kill(
         return Ok(code);
     }
     if args.dry_run || asks {
+        // The list belongs to the question.
+        let to: &mut dyn Write = if asks { err } else { out };
         for driver in &drivers {
-            writeln!(out, "{}", plain(&format!("{}  {}  {}", driver.submission_id, driver.state, driver.detail())))?;
+            let line = format!("{}  {}  {}", driver.submission_id, driver.state, driver.detail());
+            writeln!(to, "{}", one_line(line.trim_end()))?;
         }
-        out.flush()?;
+        to.flush()?;
     }
     if args.dry_run {
         writeln!(err, "{} would be deleted", count(drivers.len()))?;
@@ -114,23 +110,35 @@ async fn kill(
         writeln!(err, "nothing was deleted")?;
         return Ok(FAILED);
     }
+    let mut interrupt = Interrupt::listen(INTERRUPTED)?;
     let mut gone: Vec<DriverStatus> = Vec::new();
     let mut deletions = pin!(delete_all(&connection.client, &drivers, args.grace_period));
-    while let Some((driver, deleted)) = deletions.next().await {
+    loop {
+        let next = tokio::select! {
+            biased;
+            () = interrupt.wait() => {
+                writeln!(err, "interrupted: {} of {} were deleted", gone.len(), count(drivers.len()))?;
+                return Ok(INTERRUPTED);
+            }
+            next = deletions.next() => next,
+        };
+        let Some((driver, deleted)) = next else { break };
         let id = plain(&driver.submission_id);
-        match deleted {
-            Ok(true) => writeln!(out, "{id} deleted")?,
-            Ok(false) => writeln!(out, "{id} was gone already")?,
+        // Whoever reads the output may stop reading: the deletions go on, and the exit code says how they went.
+        let _ = match deleted {
+            Ok(true) => writeln!(out, "{id} deleted"),
+            Ok(false) => writeln!(out, "{id} was gone already"),
             Err(error) => {
-                writeln!(err, "error: cannot delete pod {}/{}: {error}", driver.namespace, plain(&driver.name))?;
                 code = FAILED;
+                let error = one_line(&error.to_string());
+                let _ = writeln!(err, "error: cannot delete pod {}/{}: {error}", driver.namespace, plain(&driver.name));
                 continue;
             }
-        }
+        };
         gone.push(driver.clone());
     }
     if args.wait && !gone.is_empty() {
-        return Ok(code.max(wait(args, &connection, &gone, out, err).await?));
+        return Ok(code.max(wait(args, &connection, &gone, interrupt, out, err).await?));
     }
     Ok(code)
 }
@@ -152,16 +160,16 @@ async fn wait(
     args: &Args,
     connection: &Connection,
     drivers: &[DriverStatus],
+    mut interrupt: Interrupt,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    let mut signals = Signals::listen()?;
     // A pod that was created anew has the same name: only uids count.
     let ids = drivers.iter().filter_map(|driver| SubmissionId::parse_as_spark(&driver.submission_id).ok()).collect();
     let selection = Selection { ids, namespace: None, labels: None };
     let mut tracker = Tracker::default();
     for driver in drivers {
-        tracker.observe(driver.clone());
+        tracker.observe(driver.clone().without_pod());
     }
     let mut seen = pin!(selection.watch(&connection.client));
     let mut deadline = pin!(async {
@@ -172,10 +180,11 @@ async fn wait(
     });
     let mut left: Vec<&DriverStatus> = drivers.iter().collect();
     let all = left.len();
+    let mut is_old = false;
     while !left.is_empty() {
         let event = tokio::select! {
-            event = seen.next() => event,
-            _ = signals.next() => {
+            biased;
+            () = interrupt.wait() => {
                 writeln!(err, "{} of {all} are still there", left.len())?;
                 return Ok(INTERRUPTED);
             }
@@ -185,23 +194,31 @@ async fn wait(
                 writeln!(err, "error: {} of {all} are still there after {seconds} s: {}", left.len(), ids.join(", "))?;
                 return Ok(FAILED);
             }
+            event = seen.next() => event,
         };
+        let was_old = std::mem::replace(&mut is_old, false);
         match event {
             None => break,
             Some(Seen::Listing(namespace)) => tracker.begin_list(namespace.as_deref()),
             Some(Seen::Listed(namespace)) => drop(tracker.end_list(namespace.as_deref())),
-            Some(Seen::Driver(driver)) => drop(tracker.observe(*driver)),
+            Some(Seen::Driver(driver)) => drop(tracker.observe(driver.without_pod())),
             Some(Seen::Deleted(uid)) => drop(tracker.delete(&uid)),
-            Some(Seen::Interrupted { message, is_forbidden: true }) => anyhow::bail!("cannot wait: {message}"),
-            Some(Seen::Interrupted { .. }) => {}
+            Some(Seen::UpToDate) => {}
+            Some(Seen::Interrupted { message, is_denied: true }) => anyhow::bail!("cannot wait: {message}"),
+            Some(Seen::Interrupted { message, .. }) => {
+                is_old = true;
+                if !was_old {
+                    writeln!(err, "warning: not up to date, trying again: {}", one_line(&message))?;
+                }
+            }
         }
-        let (gone, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|driver| tracker.gone().contains(&driver.uid));
+        let (gone, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|driver| tracker.is_gone(&driver.uid));
         for (at, driver) in gone.iter().enumerate() {
             let done = all - rest.len() - gone.len() + at + 1;
-            writeln!(out, "{} is gone ({done} of {all})", plain(&driver.submission_id))?;
+            let _ = writeln!(out, "{} is gone ({done} of {all})", plain(&driver.submission_id));
         }
         left = rest;
-        out.flush()?;
+        let _ = out.flush();
     }
     Ok(OK)
 }

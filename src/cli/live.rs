@@ -1,9 +1,9 @@
 //! A view that is shown until Ctrl-C: on a terminal it is drawn in place, in a pipe it is printed whenever it has changed.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
-use super::output::{OK, failed, plain};
+use super::output::{OK, failed, is_screen, plain};
 use crate::runtime::clock;
 use crate::runtime::shutdown::Signals;
 use crate::text::first_line;
@@ -26,7 +26,7 @@ pub(super) async fn show(
     err: &mut dyn Write,
 ) -> io::Result<u8> {
     let mut signals = Signals::listen().map_err(io::Error::other)?;
-    let in_place = in_place && io::stdout().is_terminal();
+    let in_place = in_place && is_screen();
     let mut last: Option<View> = None;
     let mut warned = false;
     loop {
@@ -56,8 +56,7 @@ pub(super) async fn show(
                 None => format!("{}  every {} s; Ctrl-C ends", time_of_day(), period.as_secs()),
                 Some(error) => format!("{}  not up to date, trying again: {error}", time_of_day()),
             };
-            let size = terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0));
-            out.write_all(frame(&status, &view.lines, size).as_bytes())?;
+            out.write_all(frame(&status, &view.lines, 0, size()).as_bytes())?;
         }
         out.flush()?;
         tokio::select! {
@@ -71,20 +70,33 @@ fn time_of_day() -> String {
     clock::now().to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string()
 }
 
-/// The characters that draw the view over the last one, on a terminal of this width and height.
-pub(super) fn frame(status: &str, lines: &[String], (width, height): (u16, u16)) -> String {
-    let (width, room) = (usize::from(width), usize::from(height).saturating_sub(2).max(1));
-    let shown = if lines.len() > room { room.saturating_sub(1) } else { lines.len() };
-    let more = (lines.len() > shown).then(|| format!("… and {} more", lines.len() - shown));
+/// Width and height of the terminal.
+pub(super) fn size() -> (u16, u16) {
+    terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0))
+}
+
+/// The characters that draw the view over the last one, on a terminal of this width and height. `left_out` is the number of lines that are
+/// not in `lines`, because the terminal has no room for them.
+pub(super) fn frame(status: &str, lines: &[String], left_out: usize, (width, height): (u16, u16)) -> String {
+    let (width, room) = (usize::from(width), room(height));
+    let all = lines.len() + left_out;
+    let shown = if all > room { room.saturating_sub(1).min(lines.len()) } else { lines.len() };
+    let more = (all > shown).then(|| format!("… and {} more", all - shown));
     let all = std::iter::once(status).chain(lines.iter().take(shown).map(String::as_str)).chain(more.as_deref());
     // To the top left; each line is erased to its end, and then everything below.
     let mut text = "\x1b[H".to_owned();
     for line in all {
-        text.push_str(&first_line(line, width));
+        // A line with colors is cut before it gets them.
+        text.push_str(&if line.contains('\x1b') { line.to_owned() } else { first_line(line, width) });
         text.push_str("\x1b[K\r\n");
     }
     text.push_str("\x1b[J");
     text
+}
+
+/// How many lines a view has room for on a terminal of this height.
+pub(super) fn room(height: u16) -> usize {
+    usize::from(height).saturating_sub(2).max(1)
 }
 
 #[cfg(test)]
@@ -98,7 +110,7 @@ mod tests {
     #[test]
     fn frame_is_never_larger_than_the_terminal() {
         for (count, size) in [(0, (80, 24)), (22, (80, 24)), (23, (80, 24)), (1000, (10, 5)), (3, (1, 1))] {
-            let frame = frame("status", &lines(count), size);
+            let frame = frame("status", &lines(count), 0, size);
             let drawn: Vec<&str> =
                 frame.trim_start_matches("\x1b[H").trim_end_matches("\x1b[J").split_terminator("\r\n").collect();
             let height = usize::from(size.1).max(3);
@@ -111,9 +123,11 @@ mod tests {
     #[test]
     fn frame_says_how_many_lines_are_left_out() {
         assert!(
-            frame("s", &lines(22), (80, 24)).contains("line 21 ") && !frame("s", &lines(22), (80, 24)).contains("more")
+            frame("s", &lines(22), 0, (80, 24)).contains("line 21 ")
+                && !frame("s", &lines(22), 0, (80, 24)).contains("more")
         );
-        assert!(frame("s", &lines(23), (80, 24)).contains("… and 2 more"));
-        assert!(frame("s", &lines(3), (8, 24)).contains("line 0 …"));
+        assert!(frame("s", &lines(23), 0, (80, 24)).contains("… and 2 more"));
+        assert!(frame("s", &lines(22), 78, (80, 24)).contains("… and 79 more"));
+        assert!(frame("s", &lines(3), 0, (8, 24)).contains("line 0 …"));
     }
 }

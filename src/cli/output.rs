@@ -1,7 +1,7 @@
 //! Shared by all commands: output formats, exit codes, and printing of errors.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use crate::text::steers;
 
@@ -41,16 +41,48 @@ pub(super) use report_line;
 
 /// Prints rows as a table. The last `numbers` columns end at the same place, all others begin there.
 pub(super) fn table(rows: &[Vec<String>], numbers: usize, out: &mut dyn Write) -> io::Result<()> {
-    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
-    for row in rows {
-        let cells = row.iter().enumerate().map(|(at, cell)| {
-            let width = width(at).unwrap_or_default();
-            if at + numbers >= row.len() { format!("{cell:>width$}") } else { format!("{cell:width$}") }
-        });
-        let line = cells.collect::<Vec<_>>().join("  ").replace(['\n', '\t'], " ");
-        writeln!(out, "{}", plain(line.trim_end()))?;
+    for line in aligned(rows, numbers) {
+        writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// The lines of a table.
+pub(super) fn aligned(rows: &[Vec<String>], numbers: usize) -> Vec<String> {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| {
+            if at + numbers >= row.len() { format!("{cell:>width$}") } else { format!("{cell:width$}") }
+        });
+        one_line(cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A tenant's text as one line.
+pub(super) fn one_line(text: &str) -> String {
+    plain(&text.replace(['\n', '\t'], " "))
+}
+
+/// Whether standard output is a terminal that can be drawn on.
+pub(super) fn is_screen() -> bool {
+    io::stdout().is_terminal() && variable("TERM").is_none_or(|term| term != "dumb")
+}
+
+#[expect(clippy::disallowed_methods, reason = "variables that describe the terminal, and no settings")]
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}
+
+/// Whether standard output has colors: a terminal does, unless `NO_COLOR` is set (<https://no-color.org>).
+pub(super) fn has_colors() -> bool {
+    is_screen() && variable("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// The command succeeded.
@@ -68,8 +100,17 @@ pub(crate) const DRIVER_FAILED: u8 = 3;
 /// An application's driver was deleted before it ended.
 pub(crate) const DRIVER_DELETED: u8 = 4;
 
+/// An application was submitted, but how it ends is not known: it cannot be watched, or its output cannot be written.
+pub(crate) const UNKNOWN_END: u8 = 5;
+
 /// Ctrl-C ended the command: 128 and the number of SIGINT, as shells do.
 pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Prints what the arguments should have been.
+pub(super) fn wrong(err: &mut dyn Write, expected: &str) -> io::Result<u8> {
+    writeln!(err, "error: expected {expected}")?;
+    Ok(UNREADABLE)
+}
 
 /// Prints why the input cannot be read.
 pub(super) fn unreadable(err: &mut dyn Write, error: &dyn fmt::Display) -> io::Result<u8> {

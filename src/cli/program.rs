@@ -7,6 +7,7 @@ use clap::{Arg, Command};
 
 const NAME: &str = "spark-usher";
 const PLUGIN: &str = "kubectl usher";
+const PLUGIN_FILE: &str = "kubectl-usher";
 
 /// The name for messages and help.
 pub(super) fn program() -> &'static str {
@@ -15,7 +16,12 @@ pub(super) fn program() -> &'static str {
 }
 
 fn name(called: &Path) -> &'static str {
-    if called.file_stem().is_some_and(|stem| stem == "kubectl-usher") { PLUGIN } else { NAME }
+    if called.file_stem().is_some_and(|stem| stem == PLUGIN_FILE) { PLUGIN } else { NAME }
+}
+
+/// The file that a shell runs for a name.
+pub(super) fn file_name(name: &str) -> &'static str {
+    if name == PLUGIN { PLUGIN_FILE } else { NAME }
 }
 
 /// The command line with this name in its usage, help and examples.

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use super::drivers::{Connection, Which, failure};
-use super::output::{OK, UNREADABLE, block_on, failed, plain, unreadable};
+use super::output::{OK, block_on, failed, plain, unreadable, wrong};
 use crate::cluster::drivers::{self, Selection};
 use crate::submission::{DriverStatus, Names, SubmissionId, pod_block};
+use crate::text::{is_dns_label, is_dns_subdomain};
 
 /// `spark-submit --status ID`
 pub(super) fn status(which: &Which, err: &mut dyn Write) -> io::Result<u8> {
@@ -32,7 +33,9 @@ pub(super) fn kill(which: &Which, grace: Option<u32>, err: &mut dyn Write) -> io
                 writeln!(err, "Deleting driver pod: {}.", plain(&driver.name))?;
             }
             let what = format!("delete pod {}/{}", driver.namespace, driver.name);
-            drivers::delete(&connection.client, driver, grace).await.map_err(|error| failure(&what, &error))?;
+            drivers::delete(&connection.client, driver, grace)
+                .await
+                .map_err(|error| failure(&what, &error, connection))?;
         }
         for other in &others {
             writeln!(err, "warning: pod {}/{} is no driver: it is not deleted", other.namespace, plain(&other.name))?;
@@ -50,7 +53,10 @@ fn nothing(is_pattern: bool) -> &'static str {
 
 async fn find(connection: &Connection, id: &SubmissionId, named: Option<String>) -> anyhow::Result<Vec<DriverStatus>> {
     let namespace = id.namespace.clone().or(named);
-    let read = |error| failure("read the drivers", &error);
+    if let Some(namespace) = namespace.as_ref().filter(|namespace| !is_dns_label(namespace)) {
+        anyhow::bail!("expected [NAMESPACE:]NAME: {namespace:?} is no name of a namespace");
+    }
+    let read = |error| failure("read the drivers", &error, connection);
     if let Names::Exact(name) = &id.names {
         let namespace = namespace.ok_or_else(|| {
             anyhow::anyhow!(
@@ -58,6 +64,10 @@ async fn find(connection: &Connection, id: &SubmissionId, named: Option<String>)
                 id.text
             )
         })?;
+        // spark-submit asks for any text; there is no pod with such a name.
+        if !is_dns_subdomain(name) {
+            return Ok(Vec::new());
+        }
         return Ok(drivers::get(&connection.client, &namespace, name).await.map_err(read)?.into_iter().collect());
     }
     let selection = Selection { ids: vec![id.clone()], namespace, labels: None };
@@ -82,8 +92,7 @@ fn each_said(
     let ids: Result<Vec<SubmissionId>, String> = which.ids.iter().map(|id| SubmissionId::parse_as_spark(id)).collect();
     let ids = match ids {
         Ok(ids) if ids.is_empty() => {
-            writeln!(err, "error: expected a submission id with --spark-compatible: [NAMESPACE:]NAME")?;
-            return Ok(UNREADABLE);
+            return wrong(err, "a submission id with --spark-compatible: [NAMESPACE:]NAME");
         }
         Ok(ids) => ids,
         Err(error) => return unreadable(err, &error),

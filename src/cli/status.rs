@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::driver_table::rows;
+use super::driver_table::lines;
 use super::drivers::{Which, find, missing};
-use super::output::{self, FAILED, OK, UNREADABLE, block_on, failed, plain};
+use super::output::{self, FAILED, OK, block_on, failed, one_line, plain};
 use super::{spark_compatible, watch};
 use crate::cluster::drivers::{Found, Selection};
 
@@ -18,8 +18,9 @@ pub(super) struct Args {
     /// Show changes until Ctrl-C, or until every named application has ended: the same as the command watch.
     #[arg(long, short)]
     watch: bool,
-    /// Print to standard error exactly what `spark-submit --status` prints, and exit with 0.
-    #[arg(long, conflicts_with_all = ["watch", "output", "selector"])]
+    /// Print to standard error exactly what `spark-submit --status` prints, and exit with 0: a name that ends with * and has no namespace
+    /// stands for drivers of all namespaces.
+    #[arg(long, conflicts_with_all = ["watch", "output", "selector", "all_namespaces"])]
     spark_compatible: bool,
 }
 
@@ -44,8 +45,7 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
             Format::Text => false,
             Format::Json => true,
             Format::Yaml | Format::Name => {
-                writeln!(err, "error: expected -o text or -o json with --watch")?;
-                return Ok(UNREADABLE);
+                return output::wrong(err, "-o text or -o json with --watch");
             }
         };
         return watch::run(watch::Args::of(args.which, is_json), out, err);
@@ -57,7 +57,7 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
     let found = block_on(async {
         let connection = args.which.server.connect().await?;
         let selection = args.which.selection(ids, &connection);
-        Ok((find(&selection, &connection.client).await?, selection))
+        Ok((find(&selection, &connection).await?, selection))
     });
     match found {
         Ok((found, selection)) => print(args.output, &found, &selection, out, err),
@@ -78,10 +78,13 @@ fn print(
         Format::Yaml => write!(out, "{}", serde_saphyr::to_string(drivers).map_err(io::Error::other)?)?,
         Format::Name => drivers.iter().try_for_each(|driver| writeln!(out, "{}", plain(&driver.submission_id)))?,
         Format::Text if drivers.is_empty() => {}
-        Format::Text => output::table(&rows(drivers.iter().map(|driver| (driver, driver.state))), 0, out)?,
+        Format::Text => {
+            let states = drivers.iter().map(|driver| (driver, driver.state));
+            lines(states, usize::MAX, output::has_colors()).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        }
     }
     for (id, why) in &found.missing {
-        writeln!(err, "error: {}", plain(&missing(selection, id, *why)))?;
+        writeln!(err, "error: {}", one_line(&missing(selection, id, *why)))?;
     }
     if drivers.is_empty() && found.missing.is_empty() && format == Format::Text {
         let place = selection.namespace.as_ref().map_or_else(String::new, |name| format!(" in namespace {name}"));

@@ -2,25 +2,24 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context;
-use kube::Client;
 use serde_json::{Value, json};
 
 use super::drivers::{ApiServer, Which};
 use super::follow::{Ended, Follow, Form};
 use super::local_files::LocalFiles;
-use super::output::{OK, block_on, failed, plain, unreadable};
+use super::output::{FAILED, INTERRUPTED, OK, UNKNOWN_END, block_on, failed, one_line, plain, unreadable};
 use super::program::program;
 use super::spark_compatible;
 use crate::cluster::drivers::Selection;
+use crate::cluster::upload::{Uploaded, upload};
 use crate::cluster::{client, submit as cluster};
-use crate::runtime::shutdown::Signals;
+use crate::runtime::shutdown::Interrupt;
 use crate::runtime::{clock, random};
 use crate::spark::version::SparkVersion;
 use crate::submission::{DriverStatus, SubmissionId};
-use crate::submit::{self, Environment, Options, Rest, SparkConf, SubmitError, Unique, Waiting};
+use crate::submit::{self, Access, Environment, Options, Rest, SparkConf, SubmitError, Unique, Waiting};
 use crate::text::is_dns_label;
 
 /// Versions whose spark-submit is reproduced, by their minor version and the patch that is assumed for it.
@@ -31,6 +30,8 @@ const VERSIONS: [SparkVersion; 5] = [
     SparkVersion::new(4, 2, 0),
     SparkVersion::new(4, 3, 0),
 ];
+
+const NAMESPACE: &str = "spark.kubernetes.namespace";
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -66,8 +67,9 @@ Options of spark-usher:
   --help                   Print this
 
 --kill ID and --status ID do and print what they do in spark-submit. The exit code is 0 if the application succeeded, or was submitted
-with --no-wait; 1 if it was not submitted; 2 if the arguments are wrong; 3 if it failed; 4 if its driver was deleted; 130 after Ctrl-C,
-which leaves it running.
+with --no-wait; 1 if it was not submitted; 2 if the arguments are wrong; 3 if it failed; 4 if its driver was deleted; 5 if it was
+submitted, but its end is not known, because it cannot be watched; 130 after Ctrl-C, which leaves an application that was submitted
+running. A second Ctrl-C ends immediately, and may leave a part of a submission behind.
 
 Without --master, spark.master and $MASTER, the API server of the kubeconfig is used.";
 
@@ -90,6 +92,10 @@ pub(super) const OPTIONS: [(&str, &str, &str); 16] = [
     ("--verbose", "", "Accepted, without effect"),
     ("--help", "", "Print help"),
 ];
+
+/// Those that have no value.
+const SWITCHES: [&str; 7] =
+    ["--follow", "--no-wait", "--gang", "--spark-exit-codes", "--spark-compatible", "--help", "--load-spark-defaults"];
 
 /// The options that spark-submit does not have.
 #[derive(Debug, Default)]
@@ -125,6 +131,13 @@ enum Format {
 
 impl Own {
     fn take<'a>(&mut self, name: &str, inline: Option<&'a str>, rest: &mut Rest<'a>) -> Result<bool, SubmitError> {
+        if let (Some(value), true) = (inline, SWITCHES.contains(&name)) {
+            return Err(SubmitError::expected(&format!("{name} without a value, not {name}={value}")));
+        }
+        let next = rest.clone().next().map(String::as_str);
+        if name == "--dry-run" && inline.is_none() && matches!(next, Some("server" | "client")) {
+            return Err(SubmitError::expected("--dry-run or --dry-run=server: its value follows a ="));
+        }
         let mut value = || {
             let value = inline.map(str::to_owned).or_else(|| rest.next().cloned());
             value.ok_or_else(|| SubmitError::expected(&format!("a value after {name}")))
@@ -166,22 +179,63 @@ impl Own {
 
     /// What excludes each other.
     fn check(&self) -> Result<(), SubmitError> {
+        let is_request = self.kill.is_some() || self.status.is_some();
+        let has_own = self.dry_run.is_some() || self.format.is_some() || self.follow || self.no_wait || self.gang;
         let wrong = match (self.dry_run, self.format) {
+            _ if self.kill.is_some() && self.status.is_some() => "only one of --kill and --status",
+            _ if is_request && has_own => {
+                "none of --dry-run, --output, --follow, --no-wait and --gang with --kill or --status: the commands kill and status have more"
+            }
             (None, Some(Format::Yaml)) => "--dry-run with -o yaml",
             (Some(_), Some(Format::Text)) => "-o yaml or -o json with --dry-run",
             _ if self.no_wait && self.follow => "only one of --follow and --no-wait",
             (_, Some(_)) if self.spark_compatible => "only one of --output and --spark-compatible",
             _ if self.spark_compatible && self.follow => "only one of --follow and --spark-compatible",
-            _ => return Ok(()),
+            _ => match self.namespace.as_deref().filter(|namespace| !is_dns_label(namespace)) {
+                Some(namespace) => return Err(SubmitError::expected(&format!("a namespace, not {namespace:?}"))),
+                None => return Ok(()),
+            },
         };
         Err(SubmitError::expected(wrong))
     }
 
-    /// The application that `--kill` or `--status` names.
-    fn which(&self, id: &str, options: &Options) -> Which {
-        let (kubeconfig, context) = (self.kubeconfig.clone(), self.context.clone());
-        let server = ApiServer { kubeconfig, context, master: options.master.clone() };
-        Which { ids: vec![id.to_owned()], namespace: self.namespace.clone(), server, ..Which::default() }
+    /// The options that name the API server again, for another command, each with a blank after it.
+    fn place(&self, master: Option<&str>) -> String {
+        let kubeconfig = self.kubeconfig.as_ref().map(|path| path.display().to_string());
+        [("--kubeconfig", kubeconfig.as_deref()), ("--context", self.context.as_deref()), ("--master", master)]
+            .into_iter()
+            .filter_map(|(name, value)| Some(format!("{name} {} ", quoted(value?))))
+            .collect()
+    }
+
+    /// The API server, with what the configuration says about it.
+    fn server(&self, conf: &SparkConf) -> Result<ApiServer, SubmitError> {
+        Ok(ApiServer {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            master: conf.get("spark.master").map(str::to_owned),
+            access: Access::of(conf)?,
+        })
+    }
+
+    /// `--kill` or `--status`.
+    fn request(&self, id: &str, options: &Options, err: &mut dyn Write) -> io::Result<u8> {
+        let found = submit::settings(options, &environment(), &LocalFiles);
+        let read =
+            found.and_then(|(conf, warnings)| Ok((self.server(&conf)?, submit::kill_grace_period(&conf)?, warnings)));
+        let (server, grace, warnings) = match read {
+            Ok(read) => read,
+            Err(error) => return unreadable(err, &error),
+        };
+        for warning in warnings {
+            writeln!(err, "warning: {}", one_line(&warning))?;
+        }
+        let which = Which { ids: vec![id.to_owned()], namespace: self.namespace.clone(), server, ..Which::default() };
+        if self.kill.is_some() {
+            spark_compatible::kill(&which, grace, err)
+        } else {
+            spark_compatible::status(&which, err)
+        }
     }
 }
 
@@ -198,33 +252,39 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     if let Err(error) = own.check() {
         return unreadable(err, &error);
     }
-    if let Some(id) = &own.kill {
-        return match submit::kill_grace_period(&options.conf) {
-            Ok(grace) => spark_compatible::kill(&own.which(id, &options), grace, err),
-            Err(error) => unreadable(err, &error),
-        };
-    }
-    if let Some(id) = &own.status {
-        return spark_compatible::status(&own.which(id, &options), err);
+    if let Some(id) = own.kill.as_ref().or(own.status.as_ref()) {
+        return own.request(id, &options, err);
     }
     match block_on(submitted(options, own, out, err)) {
         Ok(code) => Ok(code),
         Err(error) => match error.downcast_ref::<SubmitError>() {
             Some(error) => unreadable(err, error),
-            None => failed(err, &error),
+            None => {
+                failed(err, &error)?;
+                Ok(if error.is::<cluster::Interrupted>() { INTERRUPTED } else { FAILED })
+            }
         },
     }
 }
 
 async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
     if let Some(namespace) = &own.namespace {
-        if !is_dns_label(namespace) {
-            return Err(SubmitError::expected(&format!("a namespace, not {namespace}")).into());
+        let set = options.conf.iter().filter_map(|pair| pair.strip_prefix(NAMESPACE)?.strip_prefix('='));
+        if let Some(other) = set.into_iter().find(|other| other != namespace) {
+            let what = format!("only one namespace: --namespace is {namespace}, and {NAMESPACE} is {other}");
+            return Err(SubmitError::expected(&what).into());
         }
-        options.conf.push(format!("spark.kubernetes.namespace={namespace}"));
+        options.conf.push(format!("{NAMESPACE}={namespace}"));
     }
     let mut env = environment();
-    let found = client::configure(own.kubeconfig.as_deref(), own.context.as_deref()).await;
+    let context = own.context.clone().or_else(|| {
+        let (conf, _) = submit::settings(&options, &env, &LocalFiles).ok()?;
+        Access::of(&conf).ok()?.context
+    });
+    let mut found = client::configure(own.kubeconfig.as_deref(), context.as_deref()).await;
+    if own.kubeconfig.is_some() || context.is_some() {
+        found = Ok(found?);
+    }
     if let Ok(config) = &found {
         // Every other way to name the API server precedes this variable.
         let url = config.cluster_url.to_string();
@@ -239,8 +299,9 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     }
     let Waiting { waits, interval } = Waiting::of(&app.conf)?;
     let waits = waits && !own.no_wait;
+    let access = Access::of(&app.conf)?;
     for warning in submission.warnings.iter().chain(&note) {
-        writeln!(err, "warning: {}", plain(warning))?;
+        writeln!(err, "warning: {}", one_line(warning))?;
     }
     if own.dry_run == Some(DryRun::Client) {
         // The uid is known only after the pod was created.
@@ -249,62 +310,97 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
         return Ok(OK);
     }
     let master = app.conf.get("spark.master").unwrap_or_default();
-    let client = client::of(client::with_master(found, master)?)?.client;
+    let client = client::of(client::with_access(found, Some(master), &access)?)?.client;
     if own.dry_run == Some(DryRun::Server) {
-        print(cluster::dry_run(&client, &submission).await?, own.format, out)?;
+        print(cluster::dry_run(&client, &submission).await.context(master.to_owned())?, own.format, out)?;
         return Ok(OK);
     }
     // From here on a signal does not end the process between two objects.
-    let signals = Signals::listen()?;
-    cluster::upload(&submission.uploads)?;
-    let driver = cluster::create(&client, &submission).await?;
+    let mut interrupt = Interrupt::listen(INTERRUPTED)?;
+    let mut uploaded = Uploaded::default();
+    let sent = match upload(&submission.uploads, &|| !interrupt.has_come(), &mut uploaded) {
+        Ok(()) => cluster::create(&client, &submission, &mut interrupt).await,
+        Err(_) if interrupt.has_come() => Err(cluster::Interrupted.into()),
+        Err(error) => Err(error),
+    };
+    let driver = match sent {
+        Ok(driver) => driver,
+        Err(error) => {
+            for left in uploaded.take_back() {
+                writeln!(err, "warning: {} is left behind", one_line(&left.display().to_string()))?;
+            }
+            return Err(error);
+        }
+    };
     let name = app.conf.get("spark.app.name").unwrap_or_default();
     let said = match own.format {
         Some(Format::Json) => submitted_event(&driver, name).to_string(),
-        _ => format!(
+        _ => one_line(&format!(
             "Deployed Spark application {name} with application ID {} and submission ID {} into Kubernetes",
             submission.app_id, driver.submission_id
-        ),
+        )),
     };
     // With --follow, standard output has only the log.
     let events: &mut dyn Write = if own.follow && own.format.is_none() { err } else { out };
-    if !own.spark_compatible || !waits {
-        writeln!(events, "{}", plain(&said))?;
-        events.flush()?;
+    if (!own.spark_compatible || !waits)
+        && let Err(error) = writeln!(events, "{said}").and_then(|()| events.flush())
+    {
+        // The application runs: whoever reads the error has to know it.
+        writeln!(err, "error: cannot write to standard output: {error}\n{said}")?;
+        return Ok(if waits { UNKNOWN_END } else { FAILED });
     }
     if !waits {
         return Ok(OK);
     }
-    wait(&client, driver, signals, &own, interval, out, err).await
-}
-
-/// Waits until the driver has ended, and shows what happens to it.
-async fn wait(
-    client: &Client,
-    driver: DriverStatus,
-    signals: Signals,
-    own: &Own,
-    interval: Duration,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> anyhow::Result<u8> {
-    let id = driver.submission_id.clone();
+    let place = own.place(options.master.as_deref());
     let form = match own.format {
         _ if own.spark_compatible => Form::Spark { interval },
         Some(Format::Json) => Form::Json,
         _ => Form::Lines,
     };
-    let ids = vec![SubmissionId::parse_as_spark(&id).map_err(anyhow::Error::msg)?];
+    let ids = vec![SubmissionId::parse_as_spark(&driver.submission_id).map_err(anyhow::Error::msg)?];
     let selection = Selection { ids, namespace: None, labels: None };
-    let follow = Follow { client, selection, until: Some(vec![driver]), form, log: own.follow };
-    let ended = super::follow::follow(follow, signals, out, err)
-        .await
-        .with_context(|| format!("{id} was submitted, but cannot be watched"))?;
-    if let Ended::Interrupted(_) = ended {
-        let program = program();
-        writeln!(err, "{id} goes on: `{program} watch {id}` shows it, `{program} kill {id}` stops it")?;
+    let follow = Follow { client: &client, selection, until: Some(vec![driver.clone()]), form, log: own.follow };
+    let is_spark = own.spark_exit_codes || own.spark_compatible;
+    wait(follow, interrupt, &format!("{place}{}", driver.submission_id), is_spark, out, err).await
+}
+
+/// Waits until the driver has ended, and shows what happens to it. `id` is how other commands name it.
+async fn wait(
+    follow: Follow<'_>,
+    interrupt: Interrupt,
+    id: &str,
+    has_sparks_codes: bool,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let ended = super::follow::follow(follow, interrupt, out, err).await;
+    let program = program();
+    let goes_on = format!("it goes on: `{program} watch {id}` shows it, `{program} kill {id}` stops it");
+    match ended {
+        Ok(ended) => {
+            if ended == Ended::Interrupted {
+                writeln!(err, "{goes_on}")?;
+            }
+            Ok(ended.code(has_sparks_codes))
+        }
+        Err(error) => {
+            let what = if error.is::<io::Error>() { "its output cannot be written" } else { "it cannot be watched" };
+            let error = plain(&format!("{error:#}"));
+            writeln!(err, "error: the application was submitted, but {what}: {error}\n{goes_on}")?;
+            Ok(if has_sparks_codes { OK } else { UNKNOWN_END })
+        }
     }
-    Ok(ended.code(own.spark_exit_codes || own.spark_compatible))
+}
+
+/// A word of a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:.-_=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 fn submitted_event(driver: &DriverStatus, name: &str) -> Value {

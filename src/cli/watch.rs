@@ -1,11 +1,11 @@
 //! `spark-usher watch`: what happens to applications, by their drivers' pods.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use super::drivers::{Which, find, missing};
 use super::follow::{Ended, Follow, Form};
-use super::output::{FAILED, UNREADABLE, block_on, failed, plain, unreadable};
-use crate::runtime::shutdown::Signals;
+use super::output::{FAILED, INTERRUPTED, block_on, failed, is_screen, one_line, unreadable, wrong};
+use crate::runtime::shutdown::Interrupt;
 use crate::submission::SubmissionId;
 
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(super) struct Args {
     #[arg(long, short)]
     follow: bool,
     /// Print to standard error what spark-submit logs while it waits for an application, and exit with 0.
-    #[arg(long, conflicts_with_all = ["follow", "output", "selector"])]
+    #[arg(long, conflicts_with_all = ["follow", "output", "selector", "all_namespaces"])]
     spark_compatible: bool,
     /// With --spark-compatible: the interval of the short form, in seconds (spark.kubernetes.report.interval).
     #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "spark_compatible", value_parser = clap::value_parser!(u32).range(1..))]
@@ -42,8 +42,7 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
     let is_exact = !ids.is_empty() && ids.iter().all(|id| !id.is_pattern());
     if (args.follow || args.spark_compatible) && (!is_exact || ids.len() != 1) {
         let option = if args.follow { "--follow" } else { "--spark-compatible" };
-        writeln!(err, "error: expected one submission id or application id, without a pattern, with {option}")?;
-        return Ok(UNREADABLE);
+        return wrong(err, &format!("one submission id or application id, without a pattern, with {option}"));
     }
     match block_on(watch(&args, ids, is_exact, out, err)) {
         Ok(code) => Ok(code),
@@ -61,9 +60,9 @@ async fn watch(
     let connection = args.which.server.connect().await?;
     let mut selection = args.which.selection(ids, &connection);
     let until = if is_exact {
-        let found = find(&selection, &connection.client).await?;
+        let found = find(&selection, &connection).await?;
         for (id, why) in &found.missing {
-            writeln!(err, "error: {}", plain(&missing(&selection, id, *why)))?;
+            writeln!(err, "error: {}", one_line(&missing(&selection, id, *why)))?;
         }
         if !found.missing.is_empty() {
             return Ok(FAILED);
@@ -80,15 +79,15 @@ async fn watch(
             Form::Spark { interval: std::time::Duration::from_secs(args.report_interval.into()) }
         }
         super::output::Output::Json => Form::Json,
-        super::output::Output::Text if io::stdout().is_terminal() && !args.follow => Form::Table,
+        super::output::Output::Text if is_screen() && !args.follow => Form::Table,
         super::output::Output::Text => Form::Lines,
     };
     let is_spark = args.spark_compatible;
     let follow = Follow { client: &connection.client, selection, until, form, log: args.follow };
-    let ended = super::follow::follow(follow, Signals::listen()?, out, err).await?;
+    let ended = super::follow::follow(follow, Interrupt::listen(INTERRUPTED)?, out, err).await?;
     Ok(match ended {
         // Patterns are watched until Ctrl-C.
-        Ended::Interrupted(_) if !is_exact => super::output::OK,
+        Ended::Interrupted if !is_exact => super::output::OK,
         ended => ended.code(is_spark),
     })
 }

@@ -12,6 +12,8 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower_http::decompression::DecompressionLayer;
 
+use crate::submit::Access;
+
 /// Timeout of a new connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -86,8 +88,53 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
     Ok(config)
 }
 
-/// What was found, with the API server of spark-submit's `--master`: `k8s://` and a URL.
-pub fn with_master(found: anyhow::Result<Config>, master: &str) -> anyhow::Result<Config> {
+/// What was found, with the API server of spark-submit's `--master` (`k8s://` and a URL), and with what a configuration of Spark says
+/// about the access to it.
+pub fn with_access(found: anyhow::Result<Config>, master: Option<&str>, access: &Access) -> anyhow::Result<Config> {
+    let mut config = match master {
+        Some(master) => with_master(found, master, access.has_credentials())?,
+        None => found?,
+    };
+    let read = |key: &str, path: &String| {
+        let key = format!("spark.kubernetes.authenticate.submission.{key}");
+        std::fs::File::open(path).map(|_| path.clone()).map_err(|error| anyhow!("{key}: {path}: {error}"))
+    };
+    if let Some(token) = &access.token {
+        config.auth_info = AuthInfo { token: Some(token.clone().into()), ..without_bearer(config.auth_info) };
+    }
+    if let Some(file) = &access.token_file {
+        let path = read("oauthTokenFile", file)?;
+        let token = std::fs::read_to_string(&path)?;
+        let auth = without_bearer(config.auth_info);
+        // kube reads the file again and again, but sends a line break at its end, which no header can have.
+        config.auth_info = if token.trim() == token {
+            AuthInfo { token_file: Some(path), ..auth }
+        } else {
+            AuthInfo { token: Some(token.trim().to_owned().into()), ..auth }
+        };
+    }
+    if let Some(file) = &access.certificate_file {
+        config.auth_info.client_certificate = Some(read("clientCertFile", file)?);
+        config.auth_info.client_certificate_data = None;
+    }
+    if let Some(file) = &access.key_file {
+        config.auth_info.client_key = Some(read("clientKeyFile", file)?);
+        config.auth_info.client_key_data = None;
+    }
+    if let Some(file) = &access.ca_file {
+        config.root_cert_file = Some(read("caCertFile", file)?.into());
+    }
+    config.accept_invalid_certs |= access.trusts_all;
+    config.connect_timeout = access.connect_timeout.or(config.connect_timeout);
+    Ok(config)
+}
+
+fn without_bearer(auth: AuthInfo) -> AuthInfo {
+    let AuthInfo { client_certificate, client_certificate_data, client_key, client_key_data, .. } = auth;
+    AuthInfo { client_certificate, client_certificate_data, client_key, client_key_data, ..AuthInfo::default() }
+}
+
+fn with_master(found: anyhow::Result<Config>, master: &str, has_credentials: bool) -> anyhow::Result<Config> {
     let url = master.strip_prefix("k8s://").unwrap_or(master);
     let url = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
     let url: hyper::Uri = url.parse().map_err(|error| anyhow!("--master {master}: {error}"))?;
@@ -96,8 +143,12 @@ pub fn with_master(found: anyhow::Result<Config>, master: &str) -> anyhow::Resul
             config.cluster_url = url;
             Ok(config)
         }
-        // An API server that needs no credentials, such as kubectl proxy.
-        Err(_) if url.scheme_str() == Some("http") => Ok(Config::new(url)),
+        // An API server that needs no credentials, such as kubectl proxy, or one for which there are some.
+        Err(_) if has_credentials || url.scheme_str() == Some("http") => {
+            let mut config = Config::new(url);
+            config.connect_timeout = Some(CONNECT);
+            Ok(config)
+        }
         Err(error) => Err(error),
     }
 }

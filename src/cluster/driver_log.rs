@@ -7,185 +7,252 @@ use futures::io::{AsyncBufRead, AsyncBufReadExt};
 use futures::stream::{Stream, unfold};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
+use tokio::sync::watch;
 
-use super::client::Brief;
-use super::drivers;
-use crate::submission::{DriverStatus, LogPosition};
+use super::request::{Error, call};
+use crate::submission::{DriverStatus, LogPosition, LogStage};
 
-/// The pause before the log is read again, and before the pod is read again while its container has not started.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a failure; it doubles with each, up to the longest.
+const PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The pause before a log that was closed is read again.
 const REOPEN: Duration = Duration::from_millis(200);
-/// Failures in a row, after which reading ends.
-const MAX_FAILURES: u32 = 5;
+/// Failures in a row, after which reading ends, once the driver has exited. Before, it is tried again for as long as the driver runs.
+const MAX_FAILURES: u32 = 6;
 /// Timeout of the first byte of an answer.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest line; the rest of a longer one comes as a line of its own.
-const MAX_LINE: usize = 1 << 20;
+/// A log that is silent for so long after the driver has exited is opened again: its connection may be dead.
+const SILENCE: Duration = Duration::from_secs(10);
+/// The longest part of a line that comes at once.
+const MAX_PART: usize = 1 << 20;
 
 /// What comes from a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogItem {
-    /// A line of it.
-    Line(String),
+    /// A line with its line break, as the driver wrote it; a part of it, if it is longer than 1 MiB.
+    Text(Vec<u8>),
+    /// Reading failed, and is tried again.
+    Interrupted(String),
     /// Why reading ended before the log did.
     Problem(String),
 }
 
-struct Reader {
-    client: kube::Client,
-    namespace: String,
-    name: String,
-    uid: String,
-    position: LogPosition,
-    open: Option<Pin<Box<dyn AsyncBufRead + Send>>>,
-    /// Whether the driver had exited when reading began.
+struct Open {
+    stream: Pin<Box<dyn AsyncBufRead + Send>>,
+    /// What was read of the next line.
+    buffer: Vec<u8>,
+    /// Whether the rest of a long line follows, and whether it is new.
+    rest: Option<bool>,
+    /// Whether the driver had exited when it was opened.
     was_over: bool,
+    /// Whether it brought a line that is new.
+    has_new: bool,
+}
+
+struct Reader {
+    api: Api<Pod>,
+    name: String,
+    stage: watch::Receiver<LogStage>,
+    position: LogPosition,
+    open: Option<Open>,
     failures: u32,
+    /// The pause before the log is opened.
+    pause: Duration,
+    /// Whether everything was read up to where the log was closed.
+    is_whole: bool,
     ended: bool,
 }
 
-/// Reads the log of the driver's container until it has exited and everything is read. Nothing comes while it has not started.
-pub fn lines(client: &kube::Client, driver: &DriverStatus) -> impl Stream<Item = LogItem> + use<> {
+/// Reads the log of the driver's container until it has exited and everything is read. Nothing comes while it has not started. The caller
+/// sends each stage of the pod that it observes.
+pub fn lines(
+    client: &kube::Client,
+    driver: &DriverStatus,
+) -> (watch::Sender<LogStage>, impl Stream<Item = LogItem> + use<>) {
+    let (sender, stage) = watch::channel(LogStage::of(driver));
     let reader = Reader {
-        client: client.clone(),
-        namespace: driver.namespace.clone(),
+        api: Api::namespaced(client.clone(), &driver.namespace),
         name: driver.name.clone(),
-        uid: driver.uid.clone(),
+        stage,
         position: LogPosition::default(),
         open: None,
-        was_over: false,
         failures: 0,
+        pause: Duration::ZERO,
+        is_whole: true,
         ended: false,
     };
-    unfold(reader, |mut reader| async move {
+    let lines = unfold(reader, |mut reader| async move {
         let item = reader.next().await?;
         Some((item, reader))
-    })
+    });
+    (sender, lines)
+}
+
+/// What reading an open log brings.
+enum Read {
+    Text(Vec<u8>),
+    /// The log was closed.
+    End,
+    /// Nothing came for a long time.
+    Silence,
+    Failed(String),
 }
 
 impl Reader {
     async fn next(&mut self) -> Option<LogItem> {
         while !self.ended {
-            let Some(open) = &mut self.open else {
-                if let Some(problem) = self.begin().await {
-                    self.ended = true;
-                    return Some(LogItem::Problem(problem));
+            let Some(mut open) = self.open.take() else {
+                if let Some(item) = self.begin().await {
+                    return Some(item);
                 }
                 continue;
             };
-            match line(open).await {
-                // The rest of a line may be missing where the log was closed.
-                Ok(Line::Whole(line)) => {
+            let read = open.read(&mut self.stage, &mut self.position).await;
+            if open.has_new {
+                self.failures = 0;
+            }
+            let failed = match read {
+                Read::Text(text) => {
+                    self.open = Some(open);
+                    return Some(LogItem::Text(text));
+                }
+                // A kubelet closes the log of a running container too, and an API server that stops closes everything: the log is complete
+                // if it was opened after the driver had exited, and had nothing new.
+                Read::End if open.rest.is_none() && open.buffer.is_empty() => {
+                    self.is_whole = true;
                     self.failures = 0;
-                    if let Some(text) = self.position.read(&line) {
-                        return Some(LogItem::Line(text.to_owned()));
-                    }
+                    self.ended = open.was_over && !open.has_new;
+                    self.pause = REOPEN;
+                    continue;
                 }
-                Ok(Line::Last(line)) if self.was_over => {
-                    self.ended = true;
-                    return self.position.read(&line).map(|text| LogItem::Line(text.to_owned()));
-                }
-                // A log that is closed is complete only if the container had exited before it was opened. Otherwise it is read again from
-                // there: kubelets close the log of a running container, too.
-                Ok(Line::Last(_) | Line::End) => {
-                    self.open = None;
-                    self.ended = self.was_over;
-                    if !self.ended {
-                        tokio::time::sleep(REOPEN).await;
-                    }
-                }
-                Err(_) => {
-                    self.open = None;
-                    self.failures += 1;
-                    tokio::time::sleep(PAUSE).await;
-                }
+                Read::End => "the log was closed within a line".to_owned(),
+                // A log that is open says nothing while the driver runs; afterwards its connection is suspect.
+                Read::Silence if !open.was_over => continue,
+                Read::Silence => format!("nothing came for {SILENCE:?}"),
+                Read::Failed(error) => error,
+            };
+            if open.rest == Some(true) {
+                self.position.forget_last();
+            }
+            self.is_whole = false;
+            if let Some(item) = self.fails(failed, false) {
+                return Some(item);
             }
         }
         None
     }
 
-    /// Waits until the container has started, and opens its log. Returns why that is not possible.
-    async fn begin(&mut self) -> Option<String> {
-        loop {
-            match drivers::get(&self.client, &self.namespace, &self.name).await {
-                Ok(Some(pod)) if pod.uid == self.uid => {
-                    if pod.started.is_none() {
-                        // It never will: the pod was rejected, or deleted before.
-                        if pod.is_over {
-                            self.ended = true;
-                            return None;
-                        }
-                        tokio::time::sleep(PAUSE).await;
-                        continue;
-                    }
-                    self.was_over = pod.is_over;
-                    match self.open(pod.container).await {
-                        Ok(()) => return None,
-                        Err(error) if self.failures >= MAX_FAILURES => return Some(error),
-                        Err(_) => self.failures += 1,
-                    }
-                }
-                // Deleted.
-                Ok(_) => {
-                    self.ended = true;
-                    return None;
-                }
-                Err(error) if self.failures >= MAX_FAILURES || error.status().is_some() => {
-                    return Some(error.to_string());
-                }
-                Err(_) => self.failures += 1,
-            }
-            tokio::time::sleep(PAUSE).await;
+    /// Counts a failure. It is shown if it is the second in a row, or the last.
+    fn fails(&mut self, error: String, is_final: bool) -> Option<LogItem> {
+        self.failures += 1;
+        self.pause = (PAUSE * 2_u32.pow(self.failures.min(6))).min(LONGEST_PAUSE);
+        let has_exited = !matches!(*self.stage.borrow(), LogStage::Waiting | LogStage::Started(_));
+        if is_final || (has_exited && self.failures >= MAX_FAILURES) {
+            self.ended = true;
+            return Some(LogItem::Problem(error));
         }
+        (self.failures == 2).then_some(LogItem::Interrupted(error))
     }
 
-    async fn open(&mut self, container: Option<String>) -> Result<(), String> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+    /// Waits until the container has started, and opens its log.
+    async fn begin(&mut self) -> Option<LogItem> {
+        tokio::time::sleep(std::mem::take(&mut self.pause)).await;
+        let stage = self.stage.borrow_and_update().clone();
+        let (container, was_over) = match stage {
+            LogStage::Waiting => {
+                self.is_whole = false;
+                changed(&mut self.stage).await;
+                return None;
+            }
+            LogStage::Started(container) => (container, false),
+            LogStage::Over(container) => (container, true),
+            LogStage::Never => {
+                self.ended = true;
+                return None;
+            }
+            LogStage::Gone => {
+                self.ended = true;
+                let is_whole = self.is_whole || self.position == LogPosition::default();
+                return (!is_whole).then(|| LogItem::Problem("the pod was deleted before its log was read".to_owned()));
+            }
+        };
         let params = LogParams {
             container,
             follow: true,
             timestamps: true,
-            since_time: self.position.since().and_then(|time| time.parse().ok()),
+            since_time: self.position.since(),
             ..LogParams::default()
         };
-        let opened = tokio::time::timeout(OPEN_TIMEOUT, api.log_stream(&self.name, &params)).await;
-        let opened = opened.map_err(|_| format!("no answer within {OPEN_TIMEOUT:?}"))?;
-        let stream = opened.map_err(|error| Brief(&error).to_string())?;
-        self.position.resume();
-        self.open = Some(Box::pin(stream));
-        Ok(())
-    }
-}
-
-/// A line without its line break.
-enum Line {
-    Whole(String),
-    /// The log ended without a line break.
-    Last(String),
-    End,
-}
-
-async fn line(stream: &mut Pin<Box<dyn AsyncBufRead + Send>>) -> std::io::Result<Line> {
-    let mut bytes = Vec::new();
-    loop {
-        let (used, is_done) = {
-            let available = stream.fill_buf().await?;
-            let end = memchr::memchr(b'\n', available);
-            let used = end.map_or(available.len(), |end| end + 1);
-            bytes.extend(available.iter().take(used));
-            (used, end.is_some() || used == 0)
-        };
-        stream.consume_unpin(used);
-        if is_done || bytes.len() >= MAX_LINE {
-            break;
+        let opened = call(OPEN_TIMEOUT, async { self.api.log_stream(&self.name, &params).await.map_err(Error::from) });
+        match opened.await {
+            Ok(stream) => {
+                self.position.resume();
+                self.open =
+                    Some(Open { stream: Box::pin(stream), buffer: Vec::new(), rest: None, was_over, has_new: false });
+                None
+            }
+            // The pod is gone, which the watch says too.
+            Err(error @ Error::NotFound(_)) => {
+                let is_whole = self.is_whole;
+                self.ended = true;
+                (!is_whole).then(|| LogItem::Problem(error.to_string()))
+            }
+            Err(error) => {
+                let is_denied = error.status().is_some_and(|status| matches!(status.code, 401 | 403));
+                self.fails(error.to_string(), is_denied)
+            }
         }
     }
-    let as_text = |bytes: &[u8]| String::from_utf8_lossy(bytes.strip_suffix(b"\r").unwrap_or(bytes)).into_owned();
-    Ok(match bytes.strip_suffix(b"\n") {
-        Some(line) => Line::Whole(as_text(line)),
-        None if bytes.is_empty() => Line::End,
-        None if bytes.len() >= MAX_LINE => Line::Whole(as_text(&bytes)),
-        None => Line::Last(as_text(&bytes)),
-    })
+}
+
+/// Waits for the next stage: without end if there is none.
+async fn changed(stage: &mut watch::Receiver<LogStage>) {
+    if stage.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Open {
+    /// The next text that is new.
+    async fn read(&mut self, stage: &mut watch::Receiver<LogStage>, position: &mut LogPosition) -> Read {
+        loop {
+            let has_exited = !matches!(*stage.borrow_and_update(), LogStage::Waiting | LogStage::Started(_));
+            let silence =
+                async { if has_exited { tokio::time::sleep(SILENCE).await } else { std::future::pending().await } };
+            // Nothing is lost where another branch comes first: what is in the stream stays there.
+            let is_done = tokio::select! {
+                filled = self.stream.fill_buf() => match filled {
+                    Ok([]) => true,
+                    Ok(available) => {
+                        let room = MAX_PART - self.buffer.len();
+                        let end = memchr::memchr(b'\n', available).map_or(available.len(), |end| end + 1).min(room);
+                        self.buffer.extend(available.iter().take(end));
+                        self.stream.as_mut().consume(end);
+                        false
+                    }
+                    Err(error) => return Read::Failed(error.to_string()),
+                },
+                () = changed(stage), if !has_exited => continue,
+                () = silence => return Read::Silence,
+            };
+            let is_whole = self.buffer.ends_with(b"\n");
+            // The end of the log of a container that had exited needs no line break.
+            let is_last = is_done && self.was_over && !self.buffer.is_empty();
+            if is_whole || is_last || self.buffer.len() >= MAX_PART {
+                let part = std::mem::take(&mut self.buffer);
+                let text = match self.rest {
+                    Some(is_new) => Some(part.as_slice()).filter(|_| is_new),
+                    None => position.read(&part),
+                };
+                let text = text.map(<[u8]>::to_vec);
+                self.rest = (!is_whole && !is_last).then_some(text.is_some());
+                if let Some(text) = text {
+                    self.has_new = true;
+                    return Read::Text(text);
+                }
+            } else if is_done {
+                return Read::End;
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ use futures::stream::{Stream, StreamExt, select_all};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Preconditions, PropagationPolicy};
 use kube::core::ApiResource;
 
-use super::request::{Error, Result, call};
+use super::request::{Error, Result, retried};
 use super::stream::{self, Event};
 use super::view::{View, Viewed, resource};
 use crate::spark::labels;
@@ -18,6 +18,8 @@ use crate::submission::{DriverStatus, Names, SubmissionId};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Pods per page of a list.
 const PAGE: u32 = 500;
+/// So often is a list begun that takes longer than the API server keeps its version.
+const MAX_LISTS: u32 = 5;
 /// Requests at the same time.
 const PARALLEL: usize = 16;
 
@@ -111,8 +113,7 @@ impl Selection {
                     entry.insert(listed)
                 }
             };
-            let named: Vec<&DriverStatus> =
-                all.iter().filter(|driver| id.matches(&driver.name, driver.app_id.as_deref())).collect();
+            let named: Vec<&DriverStatus> = all.iter().filter(|driver| self.names(id, driver)).collect();
             if named.is_empty() {
                 found.missing.push((id.clone(), missing));
             }
@@ -124,10 +125,19 @@ impl Selection {
 
     async fn list(&self, client: &kube::Client, namespace: Option<&str>) -> Result<Vec<DriverStatus>> {
         let api = api(client, namespace);
-        let mut page = ListParams::default().labels(&self.label_selector()).limit(PAGE);
+        let first = ListParams::default().labels(&self.label_selector()).limit(PAGE);
+        let (mut page, mut begun) = (first.clone(), 1);
         let mut all = Vec::new();
         loop {
-            let list = call(TIMEOUT, async { api.list(&page).await.map_err(Error::from) }).await?;
+            let list = match retried(TIMEOUT, async || api.list(&page).await).await {
+                // The API server no longer has the version of the first page.
+                Err(Error::Api(status)) if status.code == 410 && begun < MAX_LISTS => {
+                    (page, begun) = (first.clone(), begun + 1);
+                    all.clear();
+                    continue;
+                }
+                list => list?,
+            };
             all.extend(list.items.into_iter().filter_map(|seen| seen.view));
             match list.metadata.continue_.filter(|more| !more.is_empty()) {
                 Some(more) => page = page.continue_token(&more),
@@ -157,8 +167,10 @@ impl Selection {
                 _ => stream::Config { labels: Some(self.label_selector()), ..stream::Config::default() },
             };
             let (selection, scope) = (self.clone(), namespace.map(str::to_owned));
+            // 401 in a row.
+            let mut unauthorized = 0;
             stream::events(api(client, namespace), config)
-                .filter_map(move |event| std::future::ready(selection.seen(event, scope.clone())))
+                .filter_map(move |event| std::future::ready(selection.seen(event, scope.clone(), &mut unauthorized)))
                 .boxed()
         });
         select_all(streams)
@@ -168,7 +180,11 @@ impl Selection {
         &self,
         event: std::result::Result<Event<Viewed<DriverStatus>>, stream::Interruption>,
         namespace: Option<String>,
+        unauthorized: &mut u32,
     ) -> Option<Seen> {
+        if event.is_ok() {
+            *unauthorized = 0;
+        }
         Some(match event {
             Ok(Event::Init) => Seen::Listing(namespace),
             Ok(Event::InitDone(_)) => Seen::Listed(namespace),
@@ -176,21 +192,34 @@ impl Selection {
                 Seen::Driver(Box::new(seen.view.filter(|driver| self.selects(driver))?))
             }
             Ok(Event::Delete(seen)) => Seen::Deleted(seen.uid().to_owned()),
-            Ok(Event::Bookmark(_)) => return None,
+            Ok(Event::Bookmark(_) | Event::Opened) => Seen::UpToDate,
             Err(interruption) => {
-                Seen::Interrupted { is_forbidden: interruption.is_forbidden(), message: interruption.to_string() }
+                let code = interruption.code();
+                *unauthorized = if code == Some(401) { *unauthorized + 1 } else { 0 };
+                // An API server may fail to authenticate for a moment.
+                let is_denied = code == Some(403) || *unauthorized >= MAX_UNAUTHORIZED;
+                Seen::Interrupted { is_denied, message: interruption.to_string() }
             }
         })
     }
 
     fn selects(&self, driver: &DriverStatus) -> bool {
         let is_it = |id: &SubmissionId| {
-            self.namespace_of(id).is_none_or(|namespace| namespace == driver.namespace)
-                && id.matches(&driver.name, driver.app_id.as_deref())
+            // A driver that is named stays one if somebody removes its label.
+            (driver.is_driver || !id.is_pattern()) && self.names(id, driver)
         };
-        driver.is_driver && (self.ids.is_empty() || self.ids.iter().any(is_it))
+        (driver.is_driver && self.ids.is_empty()) || self.ids.iter().any(is_it)
+    }
+
+    /// Whether an id of this selection names a driver.
+    pub fn names(&self, id: &SubmissionId, driver: &DriverStatus) -> bool {
+        self.namespace_of(id).is_none_or(|namespace| namespace == driver.namespace)
+            && id.matches(&driver.name, driver.app_id.as_deref())
     }
 }
+
+/// So many answers in a row mean that the credentials have expired.
+const MAX_UNAUTHORIZED: u32 = 5;
 
 fn sort(drivers: &mut Vec<DriverStatus>) {
     drivers.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -208,19 +237,21 @@ pub enum Seen {
     Driver(Box<DriverStatus>),
     /// The pod with this uid was deleted.
     Deleted(String),
+    /// The watch is open, and nothing has changed.
+    UpToDate,
     /// The watch was interrupted; it goes on by itself.
     Interrupted {
         /// What happened.
         message: String,
-        /// Whether the right to list or watch pods is missing.
-        is_forbidden: bool,
+        /// Whether the right to list or watch pods is missing, or the credentials are not valid any more.
+        is_denied: bool,
     },
 }
 
 /// Reads a pod by its name; `None` if it does not exist.
 pub async fn get(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<DriverStatus>> {
     let api = api(client, Some(namespace));
-    match call(TIMEOUT, async { api.get(name).await.map_err(Error::from) }).await {
+    match retried(TIMEOUT, async || api.get(name).await).await {
         Ok(seen) => seen.view.map(Some).ok_or_else(|| Error::Malformed(format!("pod {namespace}/{name}"))),
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(error),
@@ -237,7 +268,7 @@ pub async fn delete(client: &kube::Client, driver: &DriverStatus, grace: Option<
         preconditions: Some(Preconditions { uid: Some(driver.uid.clone()), resource_version: None }),
         ..DeleteParams::default()
     };
-    match call(TIMEOUT, async { api.delete(&driver.name, &params).await.map_err(Error::from) }).await {
+    match retried(TIMEOUT, async || api.delete(&driver.name, &params).await).await {
         Ok(_) => Ok(true),
         Err(error) if error.is_stale() => Ok(false),
         Err(error) => Err(error),

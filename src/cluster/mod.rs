@@ -31,5 +31,6 @@ pub mod signing;
 pub mod snapshot_metrics;
 mod stream;
 pub mod submit;
+pub mod upload;
 pub mod view;
 mod watch;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+use super::client::Brief;
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -23,7 +25,7 @@ pub enum Error {
     #[error("{}", shown(.0))]
     Api(Box<Status>),
     /// The request was not sent, or its answer cannot be read.
-    #[error(transparent)]
+    #[error("{}", Brief(.0))]
     Client(kube::Error),
     /// The answer contains an object that cannot be parsed.
     #[error("cannot parse {0}")]
@@ -61,9 +63,50 @@ impl Error {
         }
     }
 
+    /// Whether the API server was not reached, or did not answer.
+    pub fn is_of_connection(&self) -> bool {
+        matches!(self, Error::Timeout(_) | Error::Client(_))
+    }
+
+    /// Whether the same request may succeed soon: the connection broke, or the API server is overloaded or fails.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Client(error) => {
+                matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_))
+            }
+            Error::Api(status) => status.code == 429 || status.code >= 500,
+            _ => false,
+        }
+    }
+
+    /// Whether the API server may have processed the request although it failed.
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            Error::Timeout(_) => true,
+            Error::Api(status) => status.code >= 500,
+            Error::Client(error) => may_be_sent(error),
+            _ => false,
+        }
+    }
+
+    /// How long the API server asks to wait before the request is sent again.
+    fn retry_after(&self) -> Option<Duration> {
+        let seconds = self.status()?.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+
     /// Whether the object on which the request was based was changed or deleted meanwhile.
     pub fn is_stale(&self) -> bool {
         matches!(self, Error::Conflict(_) | Error::NotFound(_))
+    }
+}
+
+/// Whether the request may have been sent: a connection was made. A request that fails before, such as for want of credentials, was not.
+fn may_be_sent(error: &kube::Error) -> bool {
+    let mut causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());
+    match causes.find_map(|error| error.downcast_ref::<hyper_util::client::legacy::Error>()) {
+        Some(error) => !error.is_connect(),
+        None => matches!(error, kube::Error::HyperError(_) | kube::Error::ReadEvents(_)),
     }
 }
 
@@ -77,6 +120,43 @@ pub async fn call<T, E: From<Error>>(
     request: impl Future<Output = std::result::Result<T, E>>,
 ) -> std::result::Result<T, E> {
     tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(Error::Timeout(limit).into()))
+}
+
+/// So often is a request sent at most, as Spark's client does.
+const ATTEMPTS: u32 = 4;
+/// The pause before the second attempt; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause that an API server can ask for.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+
+/// The pauses between the attempts of a request.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    failed: u32,
+}
+
+impl Attempts {
+    /// Counts a failure. Returns the pause before the next attempt; `None` if there is none.
+    pub fn pause(&mut self, error: &Error) -> Option<Duration> {
+        self.failed += 1;
+        let pause = FIRST_PAUSE * 2_u32.pow(self.failed - 1);
+        let may_try = error.is_transient() && self.failed < ATTEMPTS;
+        may_try.then(|| error.retry_after().map_or(pause, |asked| asked.max(pause).min(MAX_PAUSE)))
+    }
+}
+
+/// Sends a request that may be sent twice, again if the API server or the way to it fails.
+pub async fn retried<T>(limit: Duration, request: impl AsyncFn() -> kube::Result<T>) -> Result<T> {
+    let mut attempts = Attempts::default();
+    loop {
+        match call(limit, async { request().await.map_err(Error::from) }).await {
+            Ok(done) => return Ok(done),
+            Err(error) => match attempts.pause(&error) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(error),
+            },
+        }
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +176,24 @@ mod tests {
         assert!(matches!(error_of(422), Error::Api(_)) && !error_of(422).is_stale());
         assert_eq!(error_of(422).to_string(), "pods \"a\" … (422)");
         assert_eq!(error_of(500).status().unwrap().code, 500);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn transient_errors_are_tried_again_after_the_pause_that_was_asked_for() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        for (code, seconds, expected) in [(429, 3, Some(9)), (503, 0, Some(0)), (500, 60, Some(30)), (422, 0, None)] {
+            let (sent, begun) = (AtomicU32::new(0), crate::runtime::clock::instant());
+            let outcome: Result<()> = retried(Duration::from_secs(1), async || {
+                sent.fetch_add(1, Ordering::Relaxed);
+                let details = serde_json::from_value(serde_json::json!({"retryAfterSeconds": seconds})).unwrap();
+                Err(kube::Error::Api(Box::new(Status { code, details: Some(details), ..Status::default() })))
+            })
+            .await;
+            assert!(outcome.is_err());
+            let took = (crate::runtime::clock::instant() - begun).as_secs();
+            assert_eq!(sent.into_inner(), if expected.is_some() { ATTEMPTS } else { 1 }, "{code}");
+            assert!(expected.is_none_or(|least| (least..least + 3).contains(&took)), "{code}: {took} s");
+        }
     }
 
     #[tokio::test(start_paused = true)]

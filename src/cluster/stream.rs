@@ -14,6 +14,7 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use super::client::Brief;
 use crate::fault_injection::{self, Bug};
 use crate::runtime::{clock, random};
 
@@ -23,6 +24,8 @@ const SERVER_CLOSES: u32 = 290;
 const CLOSES_LATE: Duration = Duration::from_secs(5);
 /// Objects per page of a list that is not streamed.
 const PAGE: u32 = 500;
+/// Timeout of a page of a list, and of the opening of a watch.
+const ANSWER: Duration = Duration::from_secs(60);
 /// The next watch is opened no sooner than this long after the last.
 const BETWEEN_WATCHES: Duration = Duration::from_secs(1);
 /// The annotation of the bookmark that ends the initial events of a streamed list.
@@ -43,22 +46,27 @@ pub(super) enum Event<K> {
     Delete(K),
     /// Everything up to this resourceVersion was delivered.
     Bookmark(String),
+    /// The watch is open, again.
+    Opened,
 }
 
 /// What interrupts a watch. The stream continues after each interruption.
 #[derive(Debug, Error)]
 pub(super) enum Interruption {
     /// The list failed.
-    #[error("the list failed: {0}")]
+    #[error("the list failed: {}", Brief(.0))]
     List(#[source] kube::Error),
     /// The watch could not be opened.
-    #[error("cannot open the watch: {0}")]
+    #[error("cannot open the watch: {}", Brief(.0))]
     Open(#[source] kube::Error),
+    /// A list, or the opening of a watch, was not answered in time.
+    #[error("no answer within {0:?}")]
+    NoAnswer(Duration),
     /// The server closed the watch with an error.
-    #[error("the server closed the watch: {0}")]
+    #[error("the server closed the watch: {} ({})", .0.message, .0.code)]
     Ended(#[source] Box<Status>),
     /// The connection broke, or delivered something that is not an event.
-    #[error("the watch was interrupted: {0}")]
+    #[error("the watch was interrupted: {}", Brief(.0))]
     Broken(#[source] kube::Error),
     /// A streamed list ended before its last bookmark.
     #[error("the streamed list ended before its last bookmark")]
@@ -74,16 +82,20 @@ impl Interruption {
         match self {
             Interruption::List(error) | Interruption::Open(error) | Interruption::Broken(error) => is_expired(error),
             Interruption::Ended(status) => status.code == 410,
-            Interruption::CutOff | Interruption::NoVersion => false,
+            Interruption::NoAnswer(_) | Interruption::CutOff | Interruption::NoVersion => false,
         }
     }
 }
 
 impl Interruption {
-    /// Whether the request is forbidden.
-    pub(super) fn is_forbidden(&self) -> bool {
-        let is_403 = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 403);
-        matches!(self, Interruption::List(error) | Interruption::Open(error) if is_403(error))
+    /// The status code with which the API server rejected the list or the watch.
+    pub(super) fn code(&self) -> Option<u16> {
+        match self {
+            Interruption::List(kube::Error::Api(status)) | Interruption::Open(kube::Error::Api(status)) => {
+                Some(status.code)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -193,7 +205,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
         }
     }
 
-    async fn open(&mut self, initial: bool, version: &str) -> kube::Result<Events<K>> {
+    async fn open(&mut self, initial: bool, version: &str) -> Result<Events<K>, Interruption> {
         if let Some(opened) = self.opened {
             tokio::time::sleep_until((opened + BETWEEN_WATCHES).into()).await;
         }
@@ -205,7 +217,10 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
             send_initial_events: initial,
             ..WatchParams::default()
         };
-        self.api.watch(&params, version).await.map(StreamExt::boxed)
+        match tokio::time::timeout(ANSWER, self.api.watch(&params, version)).await {
+            Ok(opened) => opened.map(StreamExt::boxed).map_err(Interruption::Open),
+            Err(_) => Err(Interruption::NoAnswer(ANSWER)),
+        }
     }
 
     /// Reads a page of the list.
@@ -217,7 +232,10 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
             continue_token: more,
             ..ListParams::default()
         };
-        let list = self.api.list(&params).await.map_err(Interruption::List)?;
+        let list = match tokio::time::timeout(ANSWER, self.api.list(&params)).await {
+            Ok(list) => list.map_err(Interruption::List)?,
+            Err(_) => return Err(Interruption::NoAnswer(ANSWER)),
+        };
         let version = list.metadata.resource_version.filter(|version| !version.is_empty());
         let more = list.metadata.continue_.filter(|more| !more.is_empty());
         if version.is_none() && more.is_none() {
@@ -231,7 +249,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
     async fn step(&mut self) -> Result<Option<Event<K>>, Interruption> {
         match std::mem::replace(&mut self.state, State::Empty) {
             State::Empty if self.config.streaming => {
-                let events = self.open(true, "0").await.map_err(Interruption::Open)?;
+                let events = self.open(true, "0").await?;
                 self.state = State::Initial(events);
                 Ok(Some(Event::Init))
             }
@@ -278,14 +296,14 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
             State::Listed(version) => match self.open(false, &version).await {
                 Ok(events) => {
                     self.state = State::Watching(version, events);
-                    Ok(None)
+                    Ok(Some(Event::Opened))
                 }
-                Err(error) => {
+                Err(interruption) => {
                     // The server no longer has that version: some servers report that at once, and not by an event.
-                    if !is_expired(&error) {
+                    if !interruption.is_expired() {
                         self.state = State::Listed(version);
                     }
-                    Err(Interruption::Open(error))
+                    Err(interruption)
                 }
             },
             State::Watching(version, mut events) => match next_event(&mut events).await {

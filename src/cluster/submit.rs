@@ -1,79 +1,126 @@
 //! Creates what a submission consists of, and takes it back if that fails.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::ApiResource;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use super::client::Brief;
+use super::request::{Attempts, Error, call, retried};
 use super::view::resource;
+use crate::runtime::shutdown::Interrupt;
+use crate::spark::labels::APP_SELECTOR;
 use crate::submission::DriverStatus;
-use crate::submit::{Submission, Upload};
+use crate::submit::Submission;
 
-/// Requests that an API server answers with an error of its own are tried again this often, as Spark's client does.
-const RETRIES: u32 = 3;
-/// The pause before the first retry; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The field manager of the objects that the driver's pod owns.
 const FIELD_MANAGER: &str = "spark-usher-submit";
 
-/// Copies the local files. Only folders that this machine mounts can be their destination.
-pub fn upload(uploads: &[Upload]) -> anyhow::Result<()> {
-    for Upload { from, to } in uploads {
-        let path = match to.split_once(':') {
-            None => to.as_str(),
-            Some(("file", path)) => path.strip_prefix("//").unwrap_or(path),
-            Some((scheme, _)) => bail!(
-                "cannot upload {from} to {to}: {scheme} is not supported; expected spark.kubernetes.file.upload.path to be a folder or \
-                 file:///FOLDER that the driver mounts too, or files at addresses that the driver can read (local://, https://, s3a:// …)"
-            ),
-        };
-        let copy = || -> std::io::Result<()> {
-            if let Some(folder) = Path::new(path).parent() {
-                std::fs::create_dir_all(folder)?;
-            }
-            std::fs::copy(from, path).map(|_| ())
-        };
-        copy().with_context(|| format!("cannot upload {from} to {to}"))?;
-    }
-    Ok(())
-}
-
-/// Creates the driver's pod and what it owns. If an object cannot be created, the pod is deleted, and with it what it owns.
-/// Returns the pod as the API server created it.
-pub async fn create(client: &Client, submission: &Submission) -> anyhow::Result<DriverStatus> {
+/// Creates the driver's pod and what it owns. If an object cannot be created, or a signal comes, the pod is deleted, and with it what it
+/// owns. Returns the pod as the API server created it.
+pub async fn create(
+    client: &Client,
+    submission: &Submission,
+    interrupt: &mut Interrupt,
+) -> anyhow::Result<DriverStatus> {
     let namespace = &submission.namespace;
     let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
     let pod: DynamicObject = serde_json::from_value(submission.pod.clone())?;
     let name = pod.metadata.name.clone().unwrap_or_default();
     let what = format!("pod {namespace}/{name}");
-    let created = retried(&what, "create", async || pods.create(&PostParams::default(), &pod).await).await?;
+    let created = create_pod(&pods, &pod, &submission.app_id, &what, interrupt).await?;
     let uid = created.metadata.uid.clone().unwrap_or_default();
-    for object in submission.owned(&uid) {
-        if let Err(error) = apply(client, namespace, &object, &PatchParams::apply(FIELD_MANAGER).force()).await {
-            let precondition = Preconditions { uid: Some(uid.clone()), resource_version: None };
-            let params = DeleteParams {
-                preconditions: Some(precondition),
-                propagation_policy: Some(PropagationPolicy::Background),
-                ..DeleteParams::default()
-            };
-            return Err(match pods.delete(&name, &params).await {
-                Ok(_) => error.context(format!("{what} was deleted again")),
-                Err(failed) => {
-                    error.context(format!("{what} is left behind: it could not be deleted: {}", Brief(&failed)))
+    let all = async {
+        for object in submission.owned(&uid) {
+            apply(client, namespace, &object, &PatchParams::apply(FIELD_MANAGER).force()).await?;
+        }
+        let driver = DriverStatus::read(&serde_json::to_string(&created)?);
+        driver.ok_or_else(|| anyhow!("the API server's answer to the creation of {what} cannot be read"))
+    };
+    let done = tokio::select! {
+        biased;
+        () = interrupt.wait() => Err(Interrupted.into()),
+        done = all => done,
+    };
+    let Err(error) = done else { return done };
+    // An answer without a uid is no pod's; it is deleted by its name, which nobody else could have taken meanwhile.
+    let precondition = (!uid.is_empty()).then_some(Preconditions { uid: Some(uid), resource_version: None });
+    let params = DeleteParams {
+        preconditions: precondition,
+        propagation_policy: Some(PropagationPolicy::Background),
+        ..DeleteParams::default()
+    };
+    Err(match retried(TIMEOUT, async || pods.delete(&name, &params).await).await {
+        Ok(_) | Err(Error::NotFound(_)) => error.context(format!("{what} was deleted again")),
+        Err(failed) => error.context(format!("{what} is left behind: it could not be deleted: {failed}")),
+    })
+}
+
+/// A signal ended the submission.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+/// Creates the pod. Where an answer is lost, the pod is looked for: it is ours if it has the id of the application.
+async fn create_pod(
+    pods: &Api<DynamicObject>,
+    pod: &DynamicObject,
+    app_id: &str,
+    what: &str,
+    interrupt: &mut Interrupt,
+) -> anyhow::Result<DynamicObject> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let mut attempts = Attempts::default();
+    let mut may_exist = false;
+    loop {
+        if interrupt.has_come() {
+            let left = if may_exist { format!("{what} may exist") } else { "nothing was created".to_owned() };
+            return Err(anyhow::Error::from(Interrupted).context(left));
+        }
+        let params = PostParams::default();
+        let sent = call(TIMEOUT, async { pods.create(&params, pod).await.map_err(Error::from) }).await;
+        let error = match sent {
+            Ok(created) => return Ok(created),
+            Err(error) => error,
+        };
+        may_exist |= error.may_be_done();
+        if may_exist {
+            match retried(TIMEOUT, async || pods.get_opt(name).await).await {
+                Ok(Some(found))
+                    if found.metadata.labels.as_ref().and_then(|all| all.get(APP_SELECTOR)).map(String::as_str)
+                        == Some(app_id) =>
+                {
+                    return Ok(found);
                 }
-            });
+                Ok(_) => {}
+                Err(unknown) => {
+                    return Err(anyhow!(
+                        "cannot create {what}: {error}; it may exist all the same: it cannot be looked for: {unknown}"
+                    ));
+                }
+            }
+        }
+        match attempts.pause(&error) {
+            Some(pause) => {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = interrupt.wait() => {}
+                }
+            }
+            // A request that was not answered may still be processed.
+            None if matches!(error, Error::Timeout(_)) => {
+                return Err(anyhow!(
+                    "cannot create {what}: {error}; it does not exist yet, but the API server may still create it"
+                ));
+            }
+            None => return Err(anyhow!("cannot create {what}: {error}")),
         }
     }
-    let driver = serde_json::to_string(&created)?;
-    DriverStatus::read(&driver).ok_or_else(|| anyhow!("{what} was created, but the API server's answer cannot be read"))
 }
 
 /// Sends everything without storing it, and returns what the API server would store.
@@ -83,7 +130,8 @@ pub async fn dry_run(client: &Client, submission: &Submission) -> anyhow::Result
     let pod: DynamicObject = serde_json::from_value(submission.pod.clone())?;
     let what = format!("pod {namespace}/{}", pod.metadata.name.as_deref().unwrap_or_default());
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    let created = retried(&what, "create", async || pods.create(&params, &pod).await).await?;
+    let created = retried(TIMEOUT, async || pods.create(&params, &pod).await).await;
+    let created = created.map_err(|error| anyhow!("cannot create {what}: {error}"))?;
     let uid = created.metadata.uid.clone().unwrap_or_default();
     let mut all = vec![shown(created)?];
     for object in submission.owned(&uid) {
@@ -110,7 +158,8 @@ async fn apply(
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &of);
     let what = format!("{kind} {namespace}/{name}");
-    retried(&what, "patch", async || objects.patch(name, params, &Patch::Apply(object)).await).await
+    let patched = retried(TIMEOUT, async || objects.patch(name, params, &Patch::Apply(object)).await).await;
+    patched.map_err(|error| anyhow!("cannot patch {what}: {error}"))
 }
 
 fn api(kind: &str) -> Option<ApiResource> {
@@ -122,24 +171,4 @@ fn api(kind: &str) -> Option<ApiResource> {
         "NetworkPolicy" => resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
         _ => return None,
     })
-}
-
-/// Tries again if the API server, or the way to it, fails.
-async fn retried<T>(what: &str, verb: &str, request: impl AsyncFn() -> kube::Result<T>) -> anyhow::Result<T> {
-    let mut pause = FIRST_PAUSE;
-    let mut left = RETRIES;
-    loop {
-        let error = match tokio::time::timeout(TIMEOUT, request()).await {
-            Ok(Ok(done)) => return Ok(done),
-            Ok(Err(error)) => error,
-            Err(_) => bail!("cannot {verb} {what}: no answer within {TIMEOUT:?}"),
-        };
-        let is_servers = matches!(&error, kube::Error::Api(status) if status.code >= 500);
-        if left == 0 || !is_servers {
-            return Err(anyhow!("cannot {verb} {what}: {}", Brief(&error)));
-        }
-        left -= 1;
-        tokio::time::sleep(pause).await;
-        pause *= 2;
-    }
 }

@@ -212,6 +212,7 @@ async fn follow<S: Source>(
                 vec![WatchMessage::Change(source.removed(&seen))]
             }
             Ok(Event::Bookmark(version)) => followed(WatchMessage::PodBookmark(version.into())).collect(),
+            Ok(Event::Opened) => Vec::new(),
         };
         failing = false;
         for message in messages {

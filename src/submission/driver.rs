@@ -62,7 +62,10 @@ impl DriverStatus {
     /// Reads a pod; `None` if it cannot be read.
     pub fn read(json: &str) -> Option<DriverStatus> {
         let value: Value = serde_json::from_str(json).ok()?;
-        let pod = Pod::read_whole(json.as_bytes()).ok()?;
+        let pod = match Pod::read_whole(json.as_bytes()) {
+            Ok(pod) => pod,
+            Err(error) => return DriverStatus::of_unreadable(value, &error),
+        };
         let facts = DriverPod::of(&pod, &SchedulingKeys::default());
         let owned = |path: &[&str]| Some(text(&value, path)).filter(|text| !text.is_empty()).map(str::to_owned);
         let namespace = owned(&["metadata", "namespace"])?;
@@ -104,6 +107,46 @@ impl DriverStatus {
             name,
             pod: value,
         })
+    }
+
+    /// A driver whose pod has something that cannot be read: it can be named, watched and deleted all the same.
+    fn of_unreadable(value: Value, error: &dyn std::fmt::Display) -> Option<DriverStatus> {
+        let owned = |path: &[&str]| Some(text(&value, path)).filter(|text| !text.is_empty()).map(str::to_owned);
+        let (namespace, name) = (owned(&["metadata", "namespace"])?, owned(&["metadata", "name"])?);
+        let phase = owned(&["status", "phase"]);
+        let state = match phase.as_deref() {
+            Some("Succeeded") => "succeeded",
+            Some("Failed") => "failed",
+            _ if owned(&["metadata", "deletionTimestamp"]).is_some() => "terminating",
+            Some("Running") => "running",
+            _ => "pending",
+        };
+        Some(DriverStatus {
+            submission_id: format!("{namespace}:{name}"),
+            uid: owned(&["metadata", "uid"])?,
+            app_id: owned(&["metadata", "labels", labels::APP_SELECTOR]),
+            app_name: owned(&["metadata", "labels", labels::APP_NAME]),
+            state,
+            node: owned(&["spec", "nodeName"]),
+            created: owned(&["metadata", "creationTimestamp"]),
+            started: owned(&["status", "startTime"]).filter(|_| phase.as_deref() != Some("Pending")),
+            finished: None,
+            exit_code: None,
+            why: Some(format!("the pod cannot be read: {error}")),
+            is_over: matches!(state, "succeeded" | "failed"),
+            is_driver: owned(&["metadata", "labels", labels::ROLE]).as_deref() == Some(labels::ROLE_DRIVER),
+            container: container(&value),
+            phase,
+            namespace,
+            name,
+            pod: value,
+        })
+    }
+
+    /// Without the whole pod, for a long list.
+    #[must_use]
+    pub fn without_pod(self) -> DriverStatus {
+        DriverStatus { pod: Value::Null, ..self }
     }
 
     /// What there is to know beside the state, for people.
@@ -203,6 +246,25 @@ mod tests {
             "appName": "pi", "state": "running", "phase": "Running", "node": "node-1", "created": "2026-11-25T00:00:00Z",
             "started": "2026-11-25T00:00:05Z", "finished": null, "exitCode": null, "why": null})
         );
+    }
+
+    #[test]
+    fn pod_with_more_than_is_read_of_others_is_still_a_driver() {
+        let containers: Vec<_> = (0..100).map(|n| json!({"name": format!("c{n}")})).collect();
+        let pod = json!({"metadata": {"namespace": "n", "name": "d", "uid": "u", "labels": {"spark-role": "driver",
+            "spark-app-selector": "spark-1"}}, "spec": {"containers": containers}, "status": {"phase": "Running"}});
+        let status = DriverStatus::read(&pod.to_string()).unwrap();
+        assert_eq!(
+            (
+                status.submission_id.as_str(),
+                status.uid.as_str(),
+                status.state,
+                status.app_id.as_deref(),
+                status.is_driver
+            ),
+            ("n:d", "u", "running", Some("spark-1"), true)
+        );
+        assert!(status.detail().contains("cannot be read"), "{}", status.detail());
     }
 
     #[test]

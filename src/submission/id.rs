@@ -42,7 +42,11 @@ impl SubmissionId {
         }
         let name = name.strip_prefix("pod/").or_else(|| name.strip_prefix("pods/")).unwrap_or(name);
         let names = if is_glob(name) {
-            Names::Glob(Pattern::new(name).map_err(|error| expected(&format!("the pattern {name:?}: {}", error.msg)))?)
+            // Names have no folders, for which ** has a meaning.
+            let pattern = name.split("**").collect::<Vec<_>>().join("*");
+            Names::Glob(
+                Pattern::new(&pattern).map_err(|error| expected(&format!("the pattern {name:?}: {}", error.msg)))?,
+            )
         } else if is_dns_subdomain(name) || (!name.is_empty() && is_label_value(name)) {
             Names::Exact(name.to_owned())
         } else if name.is_empty() {
@@ -121,6 +125,8 @@ mod tests {
             ("etl-[!0-9]-driver", "etl-1-driver", false),
             ("etl-??-driver", "etl-1-driver", false),
             ("n:*", "x", true),
+            ("etl**", "etl-1-driver", true),
+            ("***", "x", true),
             ("spark-App_1", "x", true),
             ("spark-A*", "x", true),
             ("etl", "etl-1", false),

@@ -1,94 +1,190 @@
 //! Where a log was read up to, so that reading goes on there after an interruption without losing or repeating a line.
 
-/// The position in a log whose lines begin with their times (`timestamps=true`), in order.
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use jiff::{Timestamp, Unit};
+
+use super::driver::DriverStatus;
+
+/// How far the log of a driver's container can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogStage {
+    /// The container has not started.
+    Waiting,
+    /// The container with this name runs.
+    Started(Option<String>),
+    /// It has exited: its log is complete.
+    Over(Option<String>),
+    /// It never started, and never will: its pod was rejected, or its container could not start.
+    Never,
+    /// The pod was deleted.
+    Gone,
+}
+
+impl LogStage {
+    /// The stage of a pod that exists.
+    pub fn of(driver: &DriverStatus) -> LogStage {
+        match (driver.started.is_some(), driver.is_over) {
+            (false, false) => LogStage::Waiting,
+            (false, true) => LogStage::Never,
+            (true, false) => LogStage::Started(driver.container.clone()),
+            (true, true) => LogStage::Over(driver.container.clone()),
+        }
+    }
+}
+
+/// A line that was read: its time, and a hash of its text.
+type Key = (Timestamp, u64);
+
+/// So many lines are remembered however old they are: the clock of a node may be set back.
+const REMEMBERED: usize = 10_000;
+/// At most so many are remembered of one second.
+const MOST: usize = 1 << 20;
+
+/// The position in a log whose lines begin with their times (`timestamps=true`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogPosition {
-    /// The time of the last line, as it was written.
-    last: String,
-    /// How many lines of that time were read.
-    lines: usize,
-    /// How many of them are still to be skipped after reading began again.
-    skip: usize,
+    /// The lines read last, in the order of the log.
+    recent: VecDeque<Key>,
+    /// After reading began again: the lines that come a second time, in the order of the log.
+    expected: VecDeque<Key>,
 }
 
 impl LogPosition {
-    /// The time from which the log has to be read again; `None` from its beginning.
-    pub fn since(&self) -> Option<&str> {
-        Some(self.last.as_str()).filter(|last| !last.is_empty())
+    /// The time from which the log has to be read again; `None` from its beginning. It is the whole second before the last line: the API
+    /// takes whole seconds only, and a kubelet leaves out each line that is older.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.recent.back().and_then(|(time, _)| second(*time))
     }
 
-    /// Reading begins again at [`LogPosition::since`]: the API takes whole seconds, so lines that were read come again.
+    /// Reading begins again at [`LogPosition::since`]: lines that were read come again.
     pub fn resume(&mut self) {
-        self.skip = self.lines;
+        let since = self.since();
+        self.expected = self.recent.iter().filter(|(time, _)| Some(*time) >= since).copied().collect();
+    }
+
+    /// The last line was only read in part: it counts as unread.
+    pub fn forget_last(&mut self) {
+        self.recent.pop_back();
     }
 
     /// The text of a line, unless it was read before. A line without a time, such as an error of the kubelet, is always new.
-    pub fn read<'l>(&mut self, line: &'l str) -> Option<&'l str> {
-        let Some((time, text)) = line.split_once(' ').filter(|(time, _)| is_time(time)) else {
-            // The kubelet writes a space after the time even if the line is empty; some runtimes do not.
-            return if is_time(line) { self.read_at(line, "") } else { Some(line) };
-        };
-        self.read_at(time, text)
-    }
-
-    fn read_at<'l>(&mut self, time: &str, text: &'l str) -> Option<&'l str> {
-        // Not as text: the fraction has as many digits as it needs.
-        match order(time, &self.last) {
-            std::cmp::Ordering::Less => return None,
-            std::cmp::Ordering::Equal if self.skip > 0 => {
-                self.skip -= 1;
-                return None;
-            }
-            std::cmp::Ordering::Equal => self.lines += 1,
-            std::cmp::Ordering::Greater => {
-                time.clone_into(&mut self.last);
-                (self.lines, self.skip) = (1, 0);
-            }
+    pub fn read<'l>(&mut self, line: &'l [u8]) -> Option<&'l [u8]> {
+        let end = line.iter().position(|byte| matches!(byte, b' ' | b'\n' | b'\r')).unwrap_or(line.len());
+        let (stamp, rest) = line.split_at(end);
+        let Some(time) = time(stamp) else { return Some(line) };
+        // The kubelet writes a space after the time even if the line is empty; some runtimes do not.
+        let text = rest.strip_prefix(b" ").unwrap_or(rest);
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let key = (time, hasher.finish());
+        if let Some(at) = self.expected.iter().position(|expected| *expected == key) {
+            self.expected.drain(..=at);
+            return None;
+        }
+        self.recent.push_back(key);
+        let since = second(time);
+        let is_old = |key: &Key| Some(key.0) < since;
+        while self.recent.len() > MOST || (self.recent.len() > REMEMBERED && self.recent.front().is_some_and(is_old)) {
+            self.recent.pop_front();
         }
         Some(text)
     }
 }
 
-fn is_time(text: &str) -> bool {
-    text.as_bytes().first().is_some_and(u8::is_ascii_digit) && text.parse::<jiff::Timestamp>().is_ok()
+fn second(time: Timestamp) -> Option<Timestamp> {
+    time.round(jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Floor)).ok()
 }
 
-fn order(left: &str, right: &str) -> std::cmp::Ordering {
-    left.parse::<jiff::Timestamp>().ok().cmp(&right.parse().ok())
+fn time(text: &[u8]) -> Option<Timestamp> {
+    std::str::from_utf8(text).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    const LOG: [&str; 6] = [
-        "2026-11-25T00:00:00.1Z one",
-        "2026-11-25T00:00:00.123456789Z two",
-        "2026-11-25T00:00:00.123456789Z three",
-        "2026-11-25T00:00:00.123456789Z ",
-        "2026-11-25T00:00:00.2Z  indented",
-        "2026-11-25T00:00:01Z last",
+    const LOG: [&str; 8] = [
+        "2026-11-25T00:00:00.1Z one\n",
+        "2026-11-25T00:00:00.623456789Z two\n",
+        "2026-11-25T00:00:00.623456789Z three\n",
+        "2026-11-25T00:00:00.623456789Z \n",
+        "2026-11-25T00:00:00.7Z  indented\n",
+        "2026-11-25T00:00:00.2Z the clock was set back\n",
+        "2026-11-25T00:00:01Z\n",
+        "2026-11-25T00:00:01.5Z last\n",
     ];
+    const TEXTS: [&str; 8] =
+        ["one\n", "two\n", "three\n", "\n", " indented\n", "the clock was set back\n", "\n", "last\n"];
+
+    fn read(position: &mut LogPosition, line: &str) -> Option<String> {
+        position.read(line.as_bytes()).map(|text| String::from_utf8(text.to_vec()).unwrap())
+    }
+
+    /// What a kubelet sends after an interruption.
+    fn again<'l>(position: &mut LogPosition, log: &'l [String]) -> impl Iterator<Item = &'l String> + use<'l> {
+        position.resume();
+        let since = position.since();
+        log.iter().filter(move |line| time(line.split([' ', '\n']).next().unwrap().as_bytes()) >= since)
+    }
 
     #[test]
     fn every_line_is_read_once_wherever_the_log_is_interrupted() {
-        let expected = ["one", "two", "three", "", " indented", "last"];
+        let log = LOG.map(str::to_owned);
         for cut in 0..=LOG.len() {
             let mut position = LogPosition::default();
-            let mut read: Vec<&str> = LOG.iter().take(cut).filter_map(|line| position.read(line)).collect();
-            position.resume();
-            // The API server sends everything of that second again.
-            read.extend(LOG.iter().filter_map(|line| position.read(line)));
-            assert_eq!(read, expected, "cut after {cut}");
+            let mut all: Vec<String> = log.iter().take(cut).filter_map(|line| read(&mut position, line)).collect();
+            let rest: Vec<&String> = again(&mut position, &log).collect();
+            all.extend(rest.into_iter().filter_map(|line| read(&mut position, line)));
+            assert_eq!(all, TEXTS, "cut after {cut}");
         }
+    }
+
+    proptest! {
+        /// Whatever the times are, as long as no lines of a whole second lie behind one of a later second.
+        #[test]
+        fn several_interruptions_lose_and_repeat_no_line(
+            millis in prop::collection::vec(0_u32..3000, 0..40), cuts in prop::collection::vec(0_usize..40, 0..4),
+        ) {
+            let mut millis = millis;
+            millis.sort_by_key(|millis| millis / 1000);
+            let log: Vec<String> = millis
+                .iter()
+                .map(|millis| format!("2026-11-25T00:00:0{}.{:03}Z same\n", millis / 1000, millis % 1000))
+                .collect();
+            let mut position = LogPosition::default();
+            let mut lines = 0;
+            for cut in cuts.into_iter().chain([log.len()]) {
+                let sent: Vec<&String> = again(&mut position, &log).take(cut).collect();
+                lines += sent.into_iter().filter_map(|line| read(&mut position, line)).count();
+            }
+            prop_assert_eq!(lines, log.len());
+        }
+    }
+
+    #[test]
+    fn time_to_read_again_from_is_never_after_the_last_line() {
+        let mut position = LogPosition::default();
+        read(&mut position, "2026-11-25T00:00:00.999999999Z x\n");
+        assert_eq!(position.since(), Some("2026-11-25T00:00:00Z".parse().unwrap()));
     }
 
     #[test]
     fn line_without_a_time_is_shown_as_it_is() {
         let mut position = LogPosition::default();
-        assert_eq!(position.read("failed to watch file"), Some("failed to watch file"));
-        assert_eq!((position.read(""), position.since()), (Some(""), None));
-        assert_eq!(position.read("2026-11-25T00:00:00Z"), Some(""));
-        assert_eq!(position.since(), Some("2026-11-25T00:00:00Z"));
+        assert_eq!(read(&mut position, "failed to watch file\n").as_deref(), Some("failed to watch file\n"));
+        assert_eq!((read(&mut position, "").as_deref(), position.since()), (Some(""), None));
+        assert_eq!(position.read(b"\xff\xfe"), Some(&b"\xff\xfe"[..]));
+    }
+
+    #[test]
+    fn line_that_was_cut_is_read_again() {
+        let mut position = LogPosition::default();
+        assert_eq!(read(&mut position, "2026-11-25T00:00:00Z long").as_deref(), Some("long"));
+        position.forget_last();
+        position.resume();
+        assert_eq!(read(&mut position, "2026-11-25T00:00:00Z long").as_deref(), Some("long"));
     }
 }

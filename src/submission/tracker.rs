@@ -1,6 +1,6 @@
 //! Which submissions are watched, and what has changed about them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::driver::DriverStatus;
 
@@ -29,8 +29,10 @@ pub enum Outcome {
 pub struct Tracker {
     /// By uid: a pod that was created anew under its name is another submission.
     drivers: BTreeMap<String, (DriverStatus, Option<Outcome>)>,
-    /// The uids of those whose pods do not exist any more.
-    gone: BTreeSet<String>,
+    /// The uids of those whose pods do not exist any more, the first that was deleted first.
+    gone: VecDeque<String>,
+    /// The same, to find one.
+    is_gone: BTreeSet<String>,
     /// While a list of a namespace, or of all, is read: the uids that it has.
     listed: BTreeMap<Option<String>, BTreeSet<String>>,
 }
@@ -60,7 +62,9 @@ impl Tracker {
     /// A pod was deleted.
     pub fn delete(&mut self, uid: &str) -> Option<Change> {
         let (status, outcome) = self.drivers.get_mut(uid)?;
-        self.gone.insert(uid.to_owned());
+        if self.is_gone.insert(uid.to_owned()) {
+            self.gone.push_back(uid.to_owned());
+        }
         if outcome.is_some() {
             return None;
         }
@@ -86,9 +90,23 @@ impl Tracker {
         self.drivers.values().map(|(status, outcome)| (status, *outcome))
     }
 
-    /// The uids of drivers whose pods do not exist any more.
-    pub fn gone(&self) -> &BTreeSet<String> {
-        &self.gone
+    /// Whether the pod of a driver that was seen does not exist any more.
+    pub fn is_gone(&self, uid: &str) -> bool {
+        self.is_gone.contains(uid)
+    }
+
+    /// Whether a driver was seen to have ended.
+    pub fn has_ended(&self, uid: &str) -> bool {
+        self.drivers.get(uid).is_some_and(|(_, outcome)| outcome.is_some())
+    }
+
+    /// Keeps at most so many drivers whose pods do not exist any more: those that were deleted last.
+    pub fn forget_gone(&mut self, most: usize) {
+        while self.gone.len() > most {
+            let Some(uid) = self.gone.pop_front() else { return };
+            self.is_gone.remove(&uid);
+            self.drivers.remove(&uid);
+        }
     }
 
     /// How these submissions ended, the worst of it, once all of them have. One that was never seen was deleted.
@@ -136,9 +154,9 @@ mod tests {
             .map(|phase| state(tracker.observe(driver("1", phase))))
             .collect();
         assert_eq!(states, [Some("pending"), None, Some("running"), None, Some("failed"), None]);
-        assert_eq!((tracker.outcome(["1"]), tracker.gone().len()), (Some(Outcome::Failed), 0));
+        assert_eq!((tracker.outcome(["1"]), tracker.is_gone("1")), (Some(Outcome::Failed), false));
         assert_eq!(tracker.delete("1"), None, "it had ended");
-        assert!(tracker.gone().contains("1"));
+        assert!(tracker.is_gone("1") && tracker.has_ended("1"));
         assert_eq!(tracker.outcome(["1"]), Some(Outcome::Failed));
     }
 
@@ -158,6 +176,18 @@ mod tests {
         assert_eq!(gone, [Some("deleted")]);
         assert_eq!((tracker.outcome(["1"]), tracker.outcome(["1", "2"])), (Some(Outcome::Deleted), None));
         assert_eq!(tracker.end_list(Some("n")), []);
+    }
+
+    #[test]
+    fn drivers_that_were_deleted_are_forgotten_in_the_end() {
+        let mut tracker = Tracker::default();
+        for number in 0..5 {
+            tracker.observe(driver(&number.to_string(), "Running"));
+            tracker.delete(&number.to_string());
+            tracker.forget_gone(2);
+        }
+        let left: Vec<&str> = tracker.drivers().map(|(driver, _)| driver.uid.as_str()).collect();
+        assert_eq!((left, tracker.is_gone("0"), tracker.is_gone("4")), (vec!["3", "4"], false, true));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! (`tests/submit_spark.py` records that). [spark-submit](https://spark.apache.org/docs/latest/running-on-kubernetes.html) documents the
 //! options.
 
+mod access;
 mod arguments;
 mod conf;
 mod conf_map;
@@ -23,13 +24,14 @@ pub use wait::{Waiting, kill_grace_period};
 
 use serde_json::{Map, Value, json};
 
+pub use access::Access;
 pub use arguments::{Rest, SPARK_OPTIONS, parse, parse_with};
 pub use conf::SparkConf;
 use draft::{Context, Draft};
 pub use error::{Result, SubmitError};
 pub use files::{Files, Upload};
 pub use names::Unique;
-pub use options::{Application, Environment, Options, Resource, prepare};
+pub use options::{Application, Environment, Options, Resource, master_url, prepare, settings};
 
 use crate::spark::labels;
 use crate::spark::version::SparkVersion;

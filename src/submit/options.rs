@@ -280,8 +280,22 @@ fn validate(checked: &Checked<'_>) -> Result<()> {
     check(checked.num_executors, &is_count, "Number of executors")
 }
 
-/// `Utils.checkAndGetK8sMasterUrl`.
-fn master_url(master: &str) -> Result<String> {
+/// What `spark-submit --kill` and `--status` read: the settings of `--conf`, the properties file and `spark-defaults.conf`, with
+/// `spark.master`. Returns warnings, too.
+pub fn settings(options: &Options, env: &Environment, files: &dyn Files) -> Result<(SparkConf, Vec<String>)> {
+    let mut warnings = Vec::new();
+    let mut conf = given(options, env, files, &mut warnings)?;
+    let master = options.master.clone().or_else(|| conf.get("spark.master").map(str::to_owned));
+    if let Some(master) = master.or_else(|| variable(env, "MASTER")) {
+        master_url(&master)?;
+        conf.set("spark.master", master);
+    }
+    conf.resolve(&|name| variable(env, name))?;
+    Ok((conf, warnings))
+}
+
+/// `Utils.checkAndGetK8sMasterUrl`: an error unless it is `k8s://` and a URL, and otherwise the same with the scheme.
+pub fn master_url(master: &str) -> Result<String> {
     let Some(url) = master.strip_prefix("k8s://") else {
         let was = if master.is_empty() { "it is missing".to_owned() } else { format!("it is {master}") };
         return Err(SubmitError::new(format!(

@@ -22,7 +22,8 @@ pub struct Waiting {
 impl Waiting {
     /// Reads them.
     pub fn of(conf: &SparkConf) -> Result<Waiting> {
-        let interval = match conf.get(INTERVAL) {
+        let waits = conf.boolean(WAIT)?.unwrap_or(true);
+        let interval = match conf.get(INTERVAL).filter(|_| waits) {
             None => Duration::from_secs(1),
             Some(text) => time(text).filter(|interval| !interval.is_zero()).ok_or_else(|| {
                 SubmitError::new(format!(
@@ -30,14 +31,13 @@ impl Waiting {
                 ))
             })?,
         };
-        Ok(Waiting { waits: conf.boolean(WAIT)?.unwrap_or(true), interval })
+        Ok(Waiting { waits, interval })
     }
 }
 
-/// The grace period of `--kill` in seconds, from `--conf`: a bare number is in seconds.
-pub fn kill_grace_period(conf: &[String]) -> Result<Option<u32>> {
-    let given = conf.iter().filter_map(|pair| pair.split_once('=')).rfind(|(key, _)| *key == GRACE_PERIOD);
-    let Some((_, text)) = given else { return Ok(None) };
+/// The grace period of `--kill` in seconds: a bare number is in seconds.
+pub fn kill_grace_period(conf: &SparkConf) -> Result<Option<u32>> {
+    let Some(text) = conf.get(GRACE_PERIOD) else { return Ok(None) };
     let bare = text.trim().parse().ok();
     let seconds = bare.or_else(|| u32::try_from(time(text)?.as_secs()).ok());
     seconds
@@ -53,8 +53,8 @@ mod tests {
     fn waiting_has_sparks_defaults_and_refuses_what_spark_refuses() {
         let of = |pairs: &[(&str, &str)]| Waiting::of(&pairs.iter().copied().collect());
         assert_eq!(of(&[]).unwrap(), Waiting { waits: true, interval: Duration::from_secs(1) });
-        let set = of(&[(WAIT, "false"), (INTERVAL, "500ms")]).unwrap();
-        assert_eq!(set, Waiting { waits: false, interval: Duration::from_millis(500) });
+        assert_eq!(of(&[(INTERVAL, "500ms")]).unwrap().interval, Duration::from_millis(500));
+        assert!(!of(&[(WAIT, "false"), (INTERVAL, "0")]).unwrap().waits, "the interval is not read");
         assert!(
             of(&[(INTERVAL, "0")]).unwrap_err().to_string().contains("Logging interval must be a positive time value.")
         );
@@ -63,9 +63,9 @@ mod tests {
 
     #[test]
     fn grace_period_is_in_seconds() {
-        let of = |text: &str| kill_grace_period(&["a=b".to_owned(), format!("{GRACE_PERIOD}={text}")]);
+        let of = |text: &str| kill_grace_period(&[(GRACE_PERIOD, text)].into_iter().collect());
         assert_eq!((of("30").unwrap(), of("2m").unwrap()), (Some(30), Some(120)));
-        assert_eq!(kill_grace_period(&[]).unwrap(), None);
+        assert_eq!(kill_grace_period(&SparkConf::default()).unwrap(), None);
         assert!(of("soon").unwrap_err().to_string().contains("not soon"));
     }
 }

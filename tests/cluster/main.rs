@@ -27,6 +27,7 @@ mod nodes;
 mod owners;
 mod recovery;
 mod sandbox;
+mod submission_faults;
 mod submissions;
 mod submit;
 #[path = "../support/mod.rs"]

@@ -1,121 +1,16 @@
 //! `status`, `kill`, `watch`, and `submit` while it waits, as a separate process.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::{Command, Stdio};
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use spark_usher::sandbox::{EXIT_ANNOTATION, LOG_ANNOTATION};
 
 use crate::support::cluster::{Cluster, eventually};
+use crate::support::operator::{Running, driver, run, status, terminated};
+use crate::support::pod;
 use crate::support::process::program;
-use crate::support::{PodBuilder, pod};
-
-fn driver(name: &str, app: &str) -> PodBuilder {
-    let mut driver = pod(name).driver_of(app);
-    driver.0["spec"]["containers"][0]["name"] = "spark-kubernetes-driver".into();
-    driver
-}
-
-fn kubeconfig(cluster: &Cluster) -> String {
-    let path = cluster.folder().join("operator.kubeconfig").display().to_string();
-    std::fs::write(&path, cluster.kubeconfig()).unwrap();
-    path
-}
-
-fn command(cluster: &Cluster, arguments: &[&str]) -> Command {
-    let mut command = Command::new(program());
-    let (name, rest) = arguments.split_first().unwrap();
-    command.args([*name, "--kubeconfig", &kubeconfig(cluster), "-n", &cluster.namespace]).args(rest);
-    command.env("SPARK_CONF_DIR", "/nonexistent").env_remove("SPARK_HOME").env_remove("MASTER").stdin(Stdio::null());
-    command
-}
-
-async fn run(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = command(cluster, arguments);
-    let Output { status, stdout, stderr } =
-        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (status.code(), text(stdout), text(stderr))
-}
-
-/// A command that goes on, and its output so far.
-struct Running {
-    child: Child,
-    out: Arc<Mutex<Vec<String>>>,
-    err: Arc<Mutex<Vec<String>>>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Running {
-    fn start(cluster: &Cluster, arguments: &[&str]) -> Running {
-        let mut child = command(cluster, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let read = |from: Box<dyn std::io::Read + Send>| {
-            let lines: Arc<Mutex<Vec<String>>> = Arc::default();
-            let to = lines.clone();
-            std::thread::spawn(move || {
-                BufReader::new(from).lines().map_while(Result::ok).for_each(|line| to.lock().unwrap().push(line));
-            });
-            lines
-        };
-        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Running { out: read(Box::new(out)), err: read(Box::new(err)), child }
-    }
-
-    fn out(&self) -> Vec<String> {
-        self.out.lock().unwrap().clone()
-    }
-
-    fn all(&self) -> String {
-        format!("{:?} {:?}", self.out(), self.err.lock().unwrap())
-    }
-
-    async fn says(&self, words: &str) {
-        let is_said = || self.out().iter().chain(self.err.lock().unwrap().iter()).any(|line| line.contains(words));
-        for _ in 0..300 {
-            if is_said() {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-        panic!("expected {words:?}: {}", self.all());
-    }
-
-    async fn ended(&mut self) -> Option<i32> {
-        for _ in 0..300 {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                // Its output is read to the end.
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                return status.code();
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-        panic!("it goes on: {}", self.all());
-    }
-
-    fn interrupt(&self) {
-        assert!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success());
-    }
-}
-
-async fn status(cluster: &Cluster, name: &str, status: Value) {
-    let patch = json!({ "status": status });
-    cluster.pods().patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-}
-
-fn terminated(code: i32) -> Value {
-    json!({"phase": if code == 0 { "Succeeded" } else { "Failed" }, "containerStatuses": [{"name": "spark-kubernetes-driver", "image": "i",
-        "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": code, "reason": if code == 137 { "OOMKilled" }
-        else { "Completed" }, "startedAt": "2026-11-25T00:00:00Z", "finishedAt": "2026-11-25T00:01:00Z"}}}]})
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_finds_drivers_by_name_pattern_application_and_label() {
@@ -389,7 +284,11 @@ async fn interrupted_submit_leaves_the_application_and_says_how_to_stop_it() {
     assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
     let name = only_driver(&cluster).await.metadata.name.unwrap();
     let said = submit.err.lock().unwrap().join("\n");
-    assert!(said.contains(&format!("`spark-usher kill {}:{name}` stops it", cluster.namespace)), "{said}");
+    assert!(
+        said.contains("`spark-usher kill --kubeconfig /")
+            && said.contains(&format!(" {}:{name}` stops it", cluster.namespace)),
+        "{said}"
+    );
     let first: Value = serde_json::from_str(&submit.out()[0]).unwrap();
     assert_eq!(
         (&first["event"], &first["name"], &first["application"]),

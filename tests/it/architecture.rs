@@ -158,8 +158,9 @@ fn core_uses_no_runtime_client_clock_or_io() {
 
 #[test]
 fn no_task_or_thread_is_spawned_outside_supervisor() {
-    // Work of `background` ends by itself, and its caller receives the result.
-    for path in sources(&src()).into_iter().filter(|path| !path.ends_with("runtime/background.rs")) {
+    // Work of `background` ends by itself, and its caller receives the result; what waits for a signal does nothing else.
+    let may = ["runtime/background.rs", "runtime/shutdown.rs"];
+    for path in sources(&src()).into_iter().filter(|path| may.iter().all(|may| !path.ends_with(may))) {
         let code = code(&path);
         let spawns = ["tokio::spawn", "task::spawn", "thread::spawn"].iter().any(|word| code.contains(word));
         assert!(!spawns, "{}", path.display());

@@ -15,9 +15,13 @@ pub mod cluster;
 pub mod controller_harness;
 #[cfg(feature = "sandbox")]
 pub mod driver;
+#[cfg(feature = "sandbox")]
+pub mod faulty;
 pub mod https;
 pub mod module_graph;
 pub mod mounted;
+#[cfg(feature = "sandbox")]
+pub mod operator;
 pub mod planned;
 #[cfg(feature = "sandbox")]
 pub mod process;

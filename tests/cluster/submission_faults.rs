@@ -1,0 +1,419 @@
+//! `submit`, `kill` and `watch` where the API server, the connection or the reader of the output fails.
+
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+
+use crate::support::cluster::{Cluster, eventually};
+use crate::support::faulty::{End, Fault, Faulty};
+use crate::support::operator::{Running, command, driver, run, status, terminated};
+
+const PI: [&str; 6] = [
+    "submit",
+    "--name=pi",
+    "--class=org.apache.spark.examples.SparkPi",
+    "--conf=spark.kubernetes.container.image=reg.example/spark:4.3.0",
+    "--conf=spark.kubernetes.driver.pod.name=pi-driver",
+    "--num-executors=3",
+];
+
+async fn drivers(cluster: &Cluster) -> Vec<Pod> {
+    let all = cluster.pods().list(&ListParams::default().labels("spark-role=driver")).await.unwrap().items;
+    all.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+}
+
+fn is_creation(method: &str, path: &str) -> bool {
+    method == "POST" && path.contains("/pods")
+}
+
+/// A rule that fails the first requests of a kind.
+fn first(
+    fault: &Fault,
+    times: usize,
+    is_it: fn(&str, &str) -> bool,
+) -> impl FnMut(&str, &str) -> Fault + Send + 'static {
+    let (fault, mut left) = (fault.clone(), times);
+    move |method: &str, path: &str| {
+        if left == 0 || !is_it(method, path) {
+            return Fault::None;
+        }
+        left -= 1;
+        fault.clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submission_survives_lost_answers_and_an_overloaded_api_server() {
+    let cluster = Cluster::start().await;
+    for (fault, times) in [
+        (Fault::Closed, 1),
+        (Fault::ClosedAfter, 1),
+        (Fault::StatusAfter(500), 1),
+        (Fault::Status(429), 2),
+        (Fault::Status(503), 3),
+    ] {
+        let faulty = Faulty::start(&cluster.client, first(&fault, times, is_creation)).await;
+        let master = faulty.master();
+        let done = run(&cluster, &[&PI[..], &["--no-wait", "--master", &master, "local:///opt/pi.jar"]].concat()).await;
+        assert_eq!(done.0, Some(0), "{fault:?}: {done:?}");
+        let all = drivers(&cluster).await;
+        assert_eq!(all.len(), 1, "{fault:?}");
+        let id = &all[0].metadata.labels.as_ref().unwrap()["spark-app-selector"];
+        assert!(done.1.contains(id.as_str()), "{fault:?}: {done:?}");
+        cluster
+            .pods()
+            .delete("pi-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_application_of_that_name_is_no_success() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-other")).await;
+    let faulty = Faulty::start(&cluster.client, first(&Fault::Status(500), 1, is_creation)).await;
+    let master = faulty.master();
+    let done = run(&cluster, &[&PI[..], &["--no-wait", "--master", &master, "local:///opt/pi.jar"]].concat()).await;
+    assert!(done.0 == Some(1) && done.2.contains("already exists"), "{done:?}");
+    assert_eq!(drivers(&cluster).await[0].metadata.labels.as_ref().unwrap()["spark-app-selector"], "spark-other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn driver_is_deleted_again_even_if_that_has_to_be_tried_twice() {
+    let cluster = Cluster::start().await;
+    let mut deletions = 0;
+    let faulty = Faulty::start(&cluster.client, move |method, path| match method {
+        "PATCH" if path.contains("/services/") => Fault::Status(500),
+        "DELETE" => {
+            deletions += 1;
+            if deletions == 1 { Fault::Closed } else { Fault::None }
+        }
+        _ => Fault::None,
+    })
+    .await;
+    let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/pi.jar"]].concat()).await;
+    assert!(done.0 == Some(1) && done.2.contains("was deleted again"), "{done:?}");
+    assert!(drivers(&cluster).await.is_empty());
+    // It cannot be deleted: it is named.
+    let faulty = Faulty::start(&cluster.client, |method, path| match method {
+        "PATCH" if path.contains("/services/") => Fault::Status(403),
+        "DELETE" => Fault::Status(403),
+        _ => Fault::None,
+    })
+    .await;
+    eventually("the name is free", async || cluster.pods().get_opt("pi-driver").await.unwrap().is_none()).await;
+    let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/pi.jar"]].concat()).await;
+    let expected = format!("pod {}/pi-driver is left behind", cluster.namespace);
+    assert!(done.0 == Some(1) && done.2.contains(&expected), "{done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_submission_takes_back_what_it_created_and_uploaded() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::start(&cluster.client, |method, path| {
+        if method == "PATCH" && path.contains("/services/") { Fault::Hangs } else { Fault::None }
+    })
+    .await;
+    let (up, jar) = (cluster.folder().join("up"), cluster.folder().join("app.jar"));
+    std::fs::write(&jar, "jar").unwrap();
+    let up_conf = format!("--conf=spark.kubernetes.file.upload.path={}", up.display());
+    let jar = jar.display().to_string();
+    let mut submit = Running::start(&cluster, &[&PI[..], &["--master", &faulty.master(), &up_conf, &jar]].concat());
+    eventually("the service is sent", async || faulty.count("/services/") > 0).await;
+    assert!(up.exists());
+    submit.interrupt();
+    assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
+    submit.says("was deleted again: interrupted").await;
+    assert!(drivers(&cluster).await.is_empty() && !up.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submission_whose_output_cannot_be_written_names_the_driver() {
+    let cluster = Cluster::start().await;
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut submit = command(&cluster, &[&PI[..], &["--no-wait", "local:///opt/pi.jar"]].concat());
+    submit.stdout(full).stderr(Stdio::piped());
+    let done = tokio::task::spawn_blocking(move || submit.output().unwrap()).await.unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    let id = format!("submission ID {}:pi-driver", cluster.namespace);
+    assert!(done.status.code() == Some(1) && said.contains(&id), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_deletes_all_drivers_although_nobody_reads_what_it_prints() {
+    let cluster = Cluster::start().await;
+    for number in 0..40 {
+        cluster.pod_by(&cluster.client, &driver(&format!("etl-{number}-driver"), &format!("spark-{number}"))).await;
+    }
+    // The API server is overloaded, too.
+    let sent = AtomicUsize::new(0);
+    let faulty = Faulty::start(&cluster.client, move |method, _| {
+        let fails = method == "DELETE" && sent.fetch_add(1, Ordering::Relaxed).is_multiple_of(7);
+        if fails { Fault::Status(429) } else { Fault::None }
+    })
+    .await;
+    let mut kill = command(&cluster, &["kill", "--yes", "--master", &faulty.master(), "etl-*"]);
+    let mut child = kill.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    let code = tokio::task::spawn_blocking(move || child.wait().unwrap().code()).await.unwrap();
+    assert_eq!((code, drivers(&cluster).await.len()), (Some(0), 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_is_complete_and_in_order_whatever_interrupts_it() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    status(&cluster, "pi-driver", json!({"phase": "Running", "containerStatuses": [{"name": "spark-kubernetes-driver", "image": "i",
+        "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-11-25T00:00:00Z"}}}]}))
+    .await;
+    let line = |time: &str, text: &str| format!("2026-11-25T00:00:0{time}Z {text}\n");
+    let log = [
+        line("0.7", "one"),
+        line("0.2", "set back"),
+        line("0.9", "three"),
+        line("1", "bytes \u{1b}[31m"),
+        line("1.5", "last"),
+    ];
+    let mut answers = vec![
+        Fault::Status(500),
+        Fault::Closed,
+        // Within a line, and broken.
+        Fault::Body(vec![log[0].clone(), log[1].clone(), "2026-11-25T00:00:00.9Z th".to_owned()], End::Broken),
+        Fault::Status(503),
+        // Closed by the kubelet.
+        Fault::Body(log[..4].to_vec(), End::Clean),
+        // Silent, also after the driver has ended.
+        Fault::Body(log[3..4].to_vec(), End::Hangs),
+        Fault::Body(log[3..].to_vec(), End::Clean),
+    ]
+    .into_iter();
+    let whole = Fault::Body(log[3..].to_vec(), End::Clean);
+    let faulty = Faulty::start(&cluster.client, move |_, path| {
+        if path.contains("/log?") { answers.next().unwrap_or(whole.clone()) } else { Fault::None }
+    })
+    .await;
+    let mut watch = Running::start(&cluster, &["watch", "--follow", "--master", &faulty.master(), "pi-driver"]);
+    watch.says("bytes").await;
+    eventually("the silent log is open", async || faulty.count("/log?") == 6).await;
+    status(&cluster, "pi-driver", terminated(0)).await;
+    assert_eq!(watch.ended().await, Some(0), "{}", watch.all());
+    assert_eq!(watch.out(), ["one", "set back", "three", "bytes \u{1b}[31m", "last"], "{}", watch.all());
+    let said = watch.err.lock().unwrap().join("\n");
+    assert!(said.contains("log is interrupted, trying again") && !said.contains("incomplete"), "{said}");
+    let times: Vec<String> =
+        faulty.requests.lock().unwrap().iter().filter(|path| path.contains("sinceTime")).cloned().collect();
+    assert!(times[0].contains("sinceTime=2026-11-25T00%3A00%3A00Z"), "{times:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_that_cannot_be_read_is_said() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    status(&cluster, "pi-driver", terminated(0)).await;
+    let faulty =
+        Faulty::start(&cluster.client, |_, path| if path.contains("/log?") { Fault::Status(403) } else { Fault::None })
+            .await;
+    let mut watch = Running::start(&cluster, &["watch", "--follow", "--master", &faulty.master(), "pi-driver"]);
+    assert_eq!(watch.ended().await, Some(0));
+    watch.says("the driver's log is incomplete: it cannot be read: injected fault (403)").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn driver_that_loses_its_label_is_waited_for() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    let mut watch = Running::start(&cluster, &["watch", "pi-driver"]);
+    watch.says("pending").await;
+    let patch = json!({"metadata": {"labels": {"spark-role": null}}});
+    cluster.pods().patch("pi-driver", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    status(&cluster, "pi-driver", terminated(137)).await;
+    assert_eq!(watch.ended().await, Some(3), "{}", watch.all());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_says_in_words_what_it_may_not_and_what_it_cannot_reach() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    let faulty =
+        Faulty::start(
+            &cluster.client,
+            |_, path| {
+                if path.contains("watch=true") { Fault::Status(403) } else { Fault::None }
+            },
+        )
+        .await;
+    let done = run(&cluster, &["watch", "--master", &faulty.master(), "pi-driver"]).await;
+    assert!(done.0 == Some(1) && done.2.ends_with("cannot open the watch: injected fault (403)\n"), "{done:?}");
+    let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/x.jar"]].concat()).await;
+    assert!(done.0 == Some(1) && done.2.contains("already exists"), "{done:?}");
+    cluster
+        .pods()
+        .delete("pi-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
+        .await
+        .unwrap();
+    // It was submitted, and goes on: how to see and to stop it is said with the same API server.
+    let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/x.jar"]].concat()).await;
+    let hint = format!("--master {} {}:pi-driver` stops it", faulty.master(), cluster.namespace);
+    assert!(done.0 == Some(5) && done.2.contains("it cannot be watched") && done.2.contains(&hint), "{done:?}");
+    let done = run(&cluster, &["status", "--master", "k8s://http://127.0.0.1:1"]).await;
+    assert!(
+        done.0 == Some(1) && done.2.contains("http://127.0.0.1:1: ") && done.2.contains("Connection refused"),
+        "{done:?}"
+    );
+    let done = run(&cluster, &["status", "--master", "yarn"]).await;
+    assert!(done.0 == Some(2) && done.2.contains("must start with k8s://"), "{done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_text_forges_no_line() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    status(
+        &cluster,
+        "pi-driver",
+        json!({"phase": "Failed", "reason": "Evicted", "message": "x\n2026-11-25T00:00:00Z  n:forged  succeeded"}),
+    )
+    .await;
+    let id = format!("{}:pi-driver", cluster.namespace);
+    let watched = run(&cluster, &["watch", &id]).await;
+    assert!(watched.0 == Some(3) && watched.1.lines().count() == 1, "{watched:?}");
+    let listed = run(&cluster, &["kill", "--dry-run", &id]).await;
+    assert!(listed.0 == Some(0) && listed.1.lines().count() == 1, "{listed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_and_status_of_spark_submit_find_the_api_server_as_a_submission_does() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::start(&cluster.client, |_, _| Fault::None).await;
+    let folder = cluster.folder().join("conf");
+    std::fs::create_dir_all(&folder).unwrap();
+    let conf = |text: &str| std::fs::write(folder.join("spark-defaults.conf"), text).unwrap();
+    let id = format!("{}:pi-driver", cluster.namespace);
+    let send = async |arguments: &[&str], master: Option<String>| {
+        let mut command = std::process::Command::new(crate::support::process::program());
+        command
+            .arg("submit")
+            .args(arguments)
+            .env("SPARK_CONF_DIR", &folder)
+            .env_remove("SPARK_HOME")
+            .env_remove("MASTER");
+        command.env("KUBECONFIG", "/nonexistent").env("HOME", "/nonexistent");
+        command.envs(master.map(|master| ("MASTER", master)));
+        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    for way in ["--master", "--conf", "file", "defaults", "variable"] {
+        cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+        let (master, grace) = (faulty.master(), "spark.kubernetes.appKillPodDeletionGracePeriod");
+        let setting = format!("spark.master={master}");
+        let file = folder.join("p").display().to_string();
+        std::fs::write(&file, format!("spark.master {master}\n{grace} 0\n")).unwrap();
+        conf(&if way == "defaults" { format!("spark.master {master}\n{grace} 0\n") } else { format!("{grace} 0\n") });
+        let arguments: &[&str] = match way {
+            "--master" => &["--master", &master],
+            "--conf" => &["--conf", &setting],
+            "file" => &["--properties-file", &file],
+            _ => &[],
+        };
+        let of_env = (way == "variable").then(|| master.clone());
+        let done = send(&[arguments, &["--status", &id]].concat(), of_env.clone()).await;
+        assert!(done.0 == Some(0) && done.1.contains("pod name: pi-driver"), "{way}: {done:?}");
+        let done = send(&[arguments, &["--kill", &id]].concat(), of_env).await;
+        assert!(
+            done.0 == Some(0) && done.1.contains(&format!("in {master}. Grace period in secs: 0")),
+            "{way}: {done:?}"
+        );
+        eventually("it is deleted", async || cluster.pods().get_opt("pi-driver").await.unwrap().is_none()).await;
+    }
+    conf("");
+    for (arguments, words) in [
+        (&["--kill", "n:x", "--status", "n:x"][..], "only one of --kill and --status"),
+        (&["--kill", "n:x", "--dry-run"], "none of --dry-run"),
+        (&["--status", "n:x", "-n", "a/b"], "a namespace, not \"a/b\""),
+        (&["--gang=false", "x.jar"], "--gang without a value"),
+        (&["--dry-run", "server", "x.jar"], "its value follows a ="),
+        (&["--kill", "n:x", "--master", "yarn"], "must start with k8s://"),
+        (
+            &[
+                "--kill",
+                "n:x",
+                "--conf=spark.kubernetes.authenticate.submission.oauthToken=t",
+                "--conf=spark.kubernetes.authenticate.submission.oauthTokenFile=/t",
+            ],
+            "Cannot specify OAuth token through both",
+        ),
+        (&["-n", "a", "--conf=spark.kubernetes.namespace=b", "--class=x.Y", "local:///x.jar"], "only one namespace"),
+    ] {
+        let done = send(arguments, None).await;
+        assert!(done.0 == Some(2) && done.1.contains(words), "{arguments:?}: {done:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_of_the_configuration_are_used() {
+    let cluster = Cluster::start().await;
+    let token = cluster.folder().join("token");
+    std::fs::write(&token, "not-a-token\n").unwrap();
+    let conf = |key: &str, value: &str| format!("--conf=spark.kubernetes.authenticate.submission.{key}={value}");
+    let file = conf("oauthTokenFile", &token.display().to_string());
+    let done = run(&cluster, &[&PI[..], &["--no-wait", &file, "local:///opt/pi.jar"]].concat()).await;
+    assert!(done.0 == Some(1) && done.2.contains("Unauthorized"), "{done:?}");
+    let done =
+        run(&cluster, &[&PI[..], &["--no-wait", &conf("caCertFile", "/nonexistent"), "local:///x.jar"]].concat()).await;
+    assert!(done.0 == Some(1) && done.2.contains("caCertFile: /nonexistent: No such file"), "{done:?}");
+    let context = "--conf=spark.kubernetes.context=nowhere";
+    let done = run(&cluster, &[&PI[..], &["--no-wait", context, "local:///x.jar"]].concat()).await;
+    assert!(done.0 == Some(1) && done.2.contains("nowhere"), "{done:?}");
+    assert!(drivers(&cluster).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_drivers_in_twenty_namespaces() {
+    let cluster = Cluster::start().await;
+    let mut namespaces = vec![cluster.namespace.clone()];
+    for number in 0..19 {
+        let namespace = format!("{}-{number}", cluster.namespace);
+        cluster.add_namespace(&namespace).await;
+        namespaces.push(namespace);
+    }
+    let all = namespaces.iter().flat_map(|namespace| (0..25).map(move |number| (namespace.clone(), number)));
+    futures::future::join_all(all.map(async |(namespace, number)| {
+        let app = format!("spark-{number}");
+        let driver = driver(&format!("job-{number}-driver"), &app).label("batch", "x");
+        cluster.pod_in(&cluster.client, &namespace, &driver).await;
+    }))
+    .await;
+    let everywhere = ["-A", "-l", "batch=x"];
+    let names = run(&cluster, &[&["status", "-o", "name"], &everywhere[..]].concat()).await;
+    assert_eq!((names.0, names.1.lines().count()), (Some(0), 500), "{}", names.2);
+    let own = run(&cluster, &["status", "-o", "name", "job-1?-driver"]).await;
+    assert_eq!(own.1.lines().count(), 10, "only the namespace that is named: {own:?}");
+    let one = run(&cluster, &["status", "-A", "-o", "name", "job-7-driver"]).await;
+    assert_eq!(one.1.lines().count(), 20, "{one:?}");
+    // Two operators, and somebody who deletes pods at the same time.
+    let kill = async || {
+        run(
+            &cluster,
+            &[&["kill", "--yes", "--wait", "--timeout", "120", "--grace-period", "0"], &everywhere[..]].concat(),
+        )
+        .await
+    };
+    let deletes = async {
+        for namespace in &namespaces {
+            let pods: kube::Api<Pod> = kube::Api::namespaced(cluster.client.clone(), namespace);
+            let _ = pods
+                .delete("job-3-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
+                .await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let (first, second, ()) = tokio::join!(kill(), kill(), deletes);
+    assert_eq!((first.0, second.0), (Some(0), Some(0)), "{first:?} {second:?}");
+    let left = run(&cluster, &[&["status", "-o", "name"], &everywhere[..]].concat()).await;
+    assert_eq!(left.1, "", "{left:?}");
+}

@@ -1,0 +1,120 @@
+//! The commands of operators, as processes of their own.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use super::process::program;
+use super::{PodBuilder, pod};
+
+pub fn driver(name: &str, app: &str) -> PodBuilder {
+    let mut driver = pod(name).driver_of(app);
+    driver.0["spec"]["containers"][0]["name"] = "spark-kubernetes-driver".into();
+    driver
+}
+
+pub fn kubeconfig(cluster: &Cluster) -> String {
+    let path = cluster.folder().join("operator.kubeconfig").display().to_string();
+    std::fs::write(&path, cluster.kubeconfig()).unwrap();
+    path
+}
+
+pub fn command(cluster: &Cluster, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    let (name, rest) = arguments.split_first().unwrap();
+    command.args([*name, "--kubeconfig", &kubeconfig(cluster)]);
+    if !rest.contains(&"-A") {
+        command.args(["-n", &cluster.namespace]);
+    }
+    command.args(rest);
+    command.env("SPARK_CONF_DIR", "/nonexistent").env_remove("SPARK_HOME").env_remove("MASTER").stdin(Stdio::null());
+    command
+}
+
+pub async fn run(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = command(cluster, arguments);
+    let Output { status, stdout, stderr } =
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// A command that goes on, and its output so far.
+pub struct Running {
+    pub child: Child,
+    out: Arc<Mutex<Vec<String>>>,
+    pub err: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    pub fn start(cluster: &Cluster, arguments: &[&str]) -> Running {
+        let mut child = command(cluster, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let read = |from: Box<dyn std::io::Read + Send>| {
+            let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+            let to = lines.clone();
+            std::thread::spawn(move || {
+                BufReader::new(from).lines().map_while(Result::ok).for_each(|line| to.lock().unwrap().push(line));
+            });
+            lines
+        };
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        Running { out: read(Box::new(out)), err: read(Box::new(err)), child }
+    }
+
+    pub fn out(&self) -> Vec<String> {
+        self.out.lock().unwrap().clone()
+    }
+
+    pub fn all(&self) -> String {
+        format!("{:?} {:?}", self.out(), self.err.lock().unwrap())
+    }
+
+    pub async fn says(&self, words: &str) {
+        let is_said = || self.out().iter().chain(self.err.lock().unwrap().iter()).any(|line| line.contains(words));
+        for _ in 0..300 {
+            if is_said() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("expected {words:?}: {}", self.all());
+    }
+
+    pub async fn ended(&mut self) -> Option<i32> {
+        for _ in 0..300 {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                // Its output is read to the end.
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                return status.code();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("it goes on: {}", self.all());
+    }
+
+    pub fn interrupt(&self) {
+        assert!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success());
+    }
+}
+
+pub async fn status(cluster: &Cluster, name: &str, status: Value) {
+    let patch = json!({ "status": status });
+    cluster.pods().patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+pub fn terminated(code: i32) -> Value {
+    json!({"phase": if code == 0 { "Succeeded" } else { "Failed" }, "containerStatuses": [{"name": "spark-kubernetes-driver", "image": "i",
+        "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": code, "reason": if code == 137 { "OOMKilled" }
+        else { "Completed" }, "startedAt": "2026-11-25T00:00:00Z", "finishedAt": "2026-11-25T00:01:00Z"}}}]})
+}
