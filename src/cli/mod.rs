@@ -10,6 +10,7 @@ mod diff;
 mod doctor;
 mod driver_table;
 mod drivers;
+mod environment;
 mod explain;
 mod follow;
 mod input;

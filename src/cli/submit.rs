@@ -7,6 +7,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::drivers::{ApiServer, Which};
+use super::environment::environment;
 use super::follow::{Ended, Follow, Form};
 use super::local_files::LocalFiles;
 use super::output::{FAILED, INTERRUPTED, OK, UNKNOWN_END, block_on, failed, one_line, plain, unreadable};
@@ -19,7 +20,7 @@ use crate::runtime::shutdown::Interrupt;
 use crate::runtime::{clock, random};
 use crate::spark::version::SparkVersion;
 use crate::submission::{DriverStatus, SubmissionId};
-use crate::submit::{self, Access, Environment, Options, Rest, SparkConf, SubmitError, Unique, Waiting};
+use crate::submit::{self, Access, Options, Rest, SparkConf, SubmitError, Unique, Waiting};
 use crate::text::is_dns_label;
 
 /// Versions whose spark-submit is reproduced, by their minor version and the patch that is assumed for it.
@@ -64,6 +65,7 @@ Options of spark-usher:
   -n, --namespace NAME     The same as --conf spark.kubernetes.namespace=NAME
   --kubeconfig FILE        The default is $KUBECONFIG, ~/.kube/config, or the service account of the pod
   --context NAME           Context of the kubeconfig
+  --version                Print the version of spark-usher, and for which versions of Spark it submits
   --help                   Print this
 
 --kill ID and --status ID do and print what they do in spark-submit. The exit code is 0 if the application succeeded, or was submitted
@@ -94,8 +96,16 @@ pub(super) const OPTIONS: [(&str, &str, &str); 16] = [
 ];
 
 /// Those that have no value.
-const SWITCHES: [&str; 7] =
-    ["--follow", "--no-wait", "--gang", "--spark-exit-codes", "--spark-compatible", "--help", "--load-spark-defaults"];
+const SWITCHES: [&str; 8] = [
+    "--version",
+    "--follow",
+    "--no-wait",
+    "--gang",
+    "--spark-exit-codes",
+    "--spark-compatible",
+    "--help",
+    "--load-spark-defaults",
+];
 
 /// The options that spark-submit does not have.
 #[derive(Debug, Default)]
@@ -103,6 +113,7 @@ struct Own {
     dry_run: Option<DryRun>,
     format: Option<Format>,
     help: bool,
+    shows_version: bool,
     follow: bool,
     no_wait: bool,
     gang: bool,
@@ -153,6 +164,7 @@ impl Own {
                 });
             }
             "--help" | "-h" => self.help = true,
+            "--version" => self.shows_version = true,
             "--output" | "-o" => {
                 self.format = Some(match value()?.as_str() {
                     "json" => Format::Json,
@@ -220,7 +232,11 @@ impl Own {
 
     /// `--kill` or `--status`.
     fn request(&self, id: &str, options: &Options, err: &mut dyn Write) -> io::Result<u8> {
-        let found = submit::settings(options, &environment(), &LocalFiles);
+        let env = match environment() {
+            Ok(env) => env,
+            Err(error) => return failed(err, &error),
+        };
+        let found = submit::settings(options, &env, &LocalFiles);
         let read =
             found.and_then(|(conf, warnings)| Ok((self.server(&conf)?, submit::kill_grace_period(&conf)?, warnings)));
         let (server, grace, warnings) = match read {
@@ -247,6 +263,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     };
     if own.help || args.arguments.is_empty() {
         writeln!(out, "Submit an application as spark-submit does in cluster mode, without a JVM.\n\n{HELP}")?;
+        return Ok(OK);
+    }
+    if own.shows_version {
+        let (first, last) = (VERSIONS.first(), VERSIONS.last());
+        let versions = first
+            .zip(last)
+            .map(|(first, last)| format!("{}.{} to {}.{}", first.major, first.minor, last.major, last.minor));
+        let own = env!("CARGO_PKG_VERSION");
+        writeln!(out, "spark-usher {own}, which submits for Spark {}", versions.unwrap_or_default())?;
         return Ok(OK);
     }
     if let Err(error) = own.check() {
@@ -276,7 +301,7 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
         }
         options.conf.push(format!("{NAMESPACE}={namespace}"));
     }
-    let mut env = environment();
+    let mut env = environment()?;
     let context = own.context.clone().or_else(|| {
         let (conf, _) = submit::settings(&options, &env, &LocalFiles).ok()?;
         Access::of(&conf).ok()?.context
@@ -297,9 +322,9 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     if own.gang {
         submission.add_gang()?;
     }
-    let Waiting { waits, interval } = Waiting::of(&app.conf)?;
+    let Waiting { waits, interval } = Waiting::of(&app.conf).map_err(|error| error.of_major(version.major))?;
     let waits = waits && !own.no_wait;
-    let access = Access::of(&app.conf)?;
+    let access = Access::of(&app.conf).map_err(|error| error.of_major(version.major))?;
     for warning in submission.warnings.iter().chain(&note) {
         writeln!(err, "warning: {}", one_line(warning))?;
     }
@@ -408,15 +433,6 @@ fn submitted_event(driver: &DriverStatus, name: &str) -> Value {
     json!({"time": clock::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |time| time.to_string()),
         "event": "submitted", "submissionId": submission_id, "namespace": namespace, "name": pod, "uid": uid,
         "appId": app_id, "application": name})
-}
-
-/// The environment of this process: spark-submit is configured by it, and configurations may refer to any of it.
-fn environment() -> Environment {
-    let text = |text: std::ffi::OsString| text.into_string().ok();
-    let variables: SparkConf =
-        std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect();
-    let user = ["SPARK_USER", "USER", "LOGNAME"].iter().find_map(|name| variables.get(name)).map(str::to_owned);
-    Environment { user: user.unwrap_or_else(|| "root".to_owned()), variables }
 }
 
 fn unique() -> Unique {

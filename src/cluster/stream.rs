@@ -369,6 +369,20 @@ mod tests {
         assert_eq!(backoff.delay(&ended(500), now, 0.5), MIN_DELAY.mul_f64(1.5));
     }
 
+    /// An API server that accepts connections and answers nothing would otherwise stop the watch without a word.
+    #[tokio::test(start_paused = true)]
+    async fn list_without_an_answer_is_an_interruption() {
+        let silent = tower::service_fn(|_: hyper::Request<kube::client::Body>| {
+            std::future::pending::<Result<hyper::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let api: Api<k8s_openapi::api::core::v1::Pod> = Api::all(kube::Client::new(silent, "default"));
+        let mut events = Box::pin(events(api, Config::default()));
+        for _ in 0..2 {
+            let interruption = events.next().await.unwrap().unwrap_err();
+            assert_eq!(interruption.to_string(), "no answer within 60s");
+        }
+    }
+
     /// Otherwise a watch whose version expired during an outage of a minute would wait up to 30 s more before its list.
     #[test]
     fn first_410_after_other_errors_uses_minimum_delay() {

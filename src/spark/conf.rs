@@ -293,7 +293,7 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
     jvm_size(text, 1)
 }
 
-/// `JavaUtils.byteStringAs`: digits and one of b, k, m, g, t, p with an optional trailing b. Not a Kubernetes
+/// `JavaUtils.byteStringAs`: digits and one of b, k, m, g, t, p with an optional trailing b or, since Spark 4, ib. Not a Kubernetes
 /// quantity: `512m` is 512 MiB here.
 fn jvm_size(text: &str, bare: u64) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
@@ -302,14 +302,15 @@ fn jvm_size(text: &str, bare: u64) -> Option<u64> {
     let unit = match suffix {
         "" => bare,
         "b" => 1,
-        "k" | "kb" => 1 << 10,
-        "m" | "mb" => 1 << 20,
-        "g" | "gb" => 1 << 30,
-        "t" | "tb" => 1 << 40,
-        "p" | "pb" => 1 << 50,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        "p" | "pb" | "pib" => 1 << 50,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(unit)
+    // The JVM's numbers have a sign.
+    number.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes <= i64::MAX as u64)
 }
 
 fn factor(text: &str) -> Option<f64> {
@@ -392,6 +393,8 @@ mod tests {
         assert_eq!(mebibytes("1024"), Some(1024));
         assert_eq!(mebibytes("1048576k"), Some(1024));
         assert_eq!(mebibytes("2GB"), Some(2048));
+        assert_eq!(mebibytes("1GiB"), Some(1024), "since Spark 4");
+        assert_eq!(mebibytes("9999999999g"), None);
         assert_eq!(bytes("1024"), Some(1024));
         assert_eq!(mebibytes("1.5g"), None);
         assert_eq!(mebibytes("99999999999999999999g"), None);

@@ -3,11 +3,31 @@
 //! The published crate decodes ISO-8859-1 and `\uXXXX` but Spark writes non-ASCII raw in UTF-8. A tenant writes the text:
 //! parsing must never fail, and only the keys that the caller copies may be kept (the file contains credentials).
 
+use std::borrow::Cow;
+
+/// Whether each `\u` has four hexadecimal digits after it: java.util.Properties refuses a file in which one has not.
+pub fn is_well_formed(text: &str) -> bool {
+    let mut is_escaped = false;
+    text.char_indices().all(|(at, c)| {
+        let is_unicode = is_escaped && c == 'u';
+        is_escaped = c == '\\' && !is_escaped;
+        !is_unicode || hex(text.get(at + 1..).unwrap_or_default()).is_some()
+    })
+}
+
+/// The UTF-16 unit that a text begins with, as four digits.
+fn hex(text: &str) -> Option<u16> {
+    let digits = text.get(..4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
 /// Calls `keep` with each key and its value; entries that `keep` does not copy are dropped.
 ///
 /// Follows java.util.Properties: `#` and `!` start comments, `=`, `:` or white space end a key, a backslash escapes,
 /// an odd number of them at the end of a line continues it. A malformed `\u` escape is taken literally.
 pub fn each(text: &str, mut keep: impl FnMut(&str, &str)) {
+    // CR, LF or both end a line.
+    let text = if text.contains('\r') { Cow::Owned(text.replace("\r\n", "\n")) } else { Cow::Borrowed(text) };
     let mut lines = text.split(['\n', '\r']);
     while let Some(line) = lines.next() {
         let line = line.trim_start_matches([' ', '\t', '\u{c}']);
@@ -74,6 +94,10 @@ fn split(line: &str) -> (&str, &str) {
     (line, "")
 }
 
+fn is_surrogate(unit: u16) -> bool {
+    (0xD800..0xDC00).contains(&unit)
+}
+
 fn unescape(text: &str) -> String {
     if !text.contains('\\') {
         return text.to_owned();
@@ -90,10 +114,20 @@ fn unescape(text: &str) -> String {
             Some('n') => out.push('\n'),
             Some('r') => out.push('\r'),
             Some('f') => out.push('\u{c}'),
-            Some('u') => match chars.as_str().get(..4).and_then(|hex| u32::from_str_radix(hex, 16).ok()) {
-                Some(code) => {
-                    out.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+            Some('u') => match hex(chars.as_str()) {
+                Some(unit) => {
                     chars = chars.as_str().get(4..).unwrap_or_default().chars();
+                    // Two of them make a character beyond the first 65,536.
+                    let second = chars.as_str().strip_prefix("\\u").and_then(hex);
+                    match second
+                        .and_then(|second| String::from_utf16(&[unit, second]).ok().filter(|_| is_surrogate(unit)))
+                    {
+                        Some(both) => {
+                            out.push_str(&both);
+                            chars = chars.as_str().get(6..).unwrap_or_default().chars();
+                        }
+                        None => out.push(char::from_u32(unit.into()).unwrap_or(char::REPLACEMENT_CHARACTER)),
+                    }
                 }
                 None => out.push('u'),
             },
@@ -148,6 +182,23 @@ mod tests {
         assert_eq!(read("a=x\\"), [pair("a", "x")]);
         assert_eq!(read("a=\\uZZ"), [pair("a", "uZZ")]);
         assert_eq!(read("a=\\u00é0"), [pair("a", "u00é0")]);
+        assert_eq!(read("a=x\\\r\n  y\r\nb=c\rd=e"), [pair("a", "xy"), pair("b", "c"), pair("d", "e")]);
+        assert_eq!(read("a=\\ud83d\\ude00\\u00e9"), [pair("a", "😀é")]);
+        assert_eq!(read("a=\\ud83d\\u00e9\\ud83d"), [pair("a", "\u{fffd}é\u{fffd}")]);
+    }
+
+    #[test]
+    fn malformed_escapes_are_known() {
+        for (text, expected) in [
+            ("a=\\u00e9", true),
+            ("a=\\\\u", true),
+            ("a=\\uZZZZ", false),
+            ("a=\\u12", false),
+            ("\\u+123=x", false),
+            ("é\\", true),
+        ] {
+            assert_eq!(is_well_formed(text), expected, "{text}");
+        }
     }
 
     proptest! {

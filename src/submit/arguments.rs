@@ -29,9 +29,17 @@ pub fn parse_with<'a>(
         if name.starts_with('-') && own(name, inline, &mut rest)? {
             continue;
         }
-        if let Some(place) = place(&mut options, name) {
+        let mut value = || {
             let value = inline.map(str::to_owned).or_else(|| rest.next().cloned());
-            let value = value.ok_or_else(|| SubmitError::new(format!("Missing argument for option '{name}'.")))?;
+            value.ok_or_else(|| SubmitError::new(format!("Missing argument for option '{name}'.")))
+        };
+        // What configures the JVM is a setting from the beginning: the last one counts, in either form.
+        if let Some((_, key)) = SETTINGS.iter().find(|(option, _)| *option == name) {
+            options.conf.push(format!("{key}={}", value()?));
+            continue;
+        }
+        if let Some(place) = place(&mut options, name) {
+            let value = value()?;
             match place {
                 Place::One(one) => *one = Some(value),
                 Place::Many(many) => many.push(value),
@@ -39,6 +47,9 @@ pub fn parse_with<'a>(
             continue;
         }
         match name {
+            "--remote" => {
+                return Err(SubmitError::new("Remote cannot be specified with master and/or deploy mode."));
+            }
             "--load-spark-defaults" => options.load_spark_defaults = true,
             // They do nothing in cluster mode on Kubernetes.
             "--supervise" | "--verbose" | "-v" => {}
@@ -46,9 +57,13 @@ pub fn parse_with<'a>(
             _ => {
                 options.resource = Some(arg.clone());
                 options.args = rest.cloned().collect();
-                return Ok(options);
+                break;
             }
         }
+    }
+    // bin/spark-class removes them.
+    for text in options.conf.iter_mut().chain(&mut options.args).chain(&mut options.resource) {
+        text.retain(|c| c != '\r');
     }
     Ok(options)
 }
@@ -83,6 +98,14 @@ pub const SPARK_OPTIONS: [&str; 26] = [
     "--proxy-user",
 ];
 
+/// Options that are another form of `--conf`.
+const SETTINGS: [(&str, &str); 4] = [
+    ("--driver-memory", "spark.driver.memory"),
+    ("--driver-java-options", "spark.driver.extraJavaOptions"),
+    ("--driver-library-path", "spark.driver.extraLibraryPath"),
+    ("--driver-class-path", "spark.driver.extraClassPath"),
+];
+
 enum Place<'o> {
     One(&'o mut Option<String>),
     Many(&'o mut Vec<String>),
@@ -103,11 +126,7 @@ fn place<'o>(options: &'o mut Options, name: &str) -> Option<Place<'o>> {
         "--packages" => &mut options.packages,
         "--exclude-packages" => &mut options.exclude_packages,
         "--repositories" => &mut options.repositories,
-        "--driver-memory" => &mut options.driver_memory,
         "--driver-cores" => &mut options.driver_cores,
-        "--driver-java-options" => &mut options.driver_java_options,
-        "--driver-library-path" => &mut options.driver_library_path,
-        "--driver-class-path" => &mut options.driver_class_path,
         "--executor-memory" => &mut options.executor_memory,
         "--executor-cores" => &mut options.executor_cores,
         "--total-executor-cores" => &mut options.total_executor_cores,
@@ -150,7 +169,8 @@ mod tests {
     #[test]
     fn every_listed_option_takes_a_value() {
         for name in SPARK_OPTIONS {
-            assert!(place(&mut Options::default(), name).is_some(), "{name}");
+            let is_setting = SETTINGS.iter().any(|(option, _)| *option == name);
+            assert!(is_setting || place(&mut Options::default(), name).is_some(), "{name}");
         }
     }
 

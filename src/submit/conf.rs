@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::error::{Result, SubmitError};
+use super::java;
+use super::scala;
 use super::substitution::{Bindings, Unresolved};
 use crate::spark::conf;
+use crate::spark::version::SparkVersion;
 
 /// Keys and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,13 +18,18 @@ pub struct SparkConf {
 }
 
 /// Settings that Spark reads as they are, by their keys or the beginning of these, although it defines them.
-const RAW: [&str; 7] = [
+const RAW: [&str; 12] = [
     "spark.app.name",
     "spark.blockManager.port",
     "spark.connect.grpc.binding.port",
     "spark.driver.blockManager.port",
     "spark.driver.port",
     "spark.driver.resource.",
+    "spark.kerberos.keytab",
+    "spark.kubernetes.authenticate.driver.caCertFile",
+    "spark.kubernetes.authenticate.driver.clientCertFile",
+    "spark.kubernetes.authenticate.driver.clientKeyFile",
+    "spark.kubernetes.authenticate.driver.oauthToken",
     "spark.local.dir",
 ];
 /// Parts of the keys of settings that Spark reads by the beginning of their keys, as they are.
@@ -51,14 +59,14 @@ impl SparkConf {
     }
 
     /// Replaces the references in the values of settings that Spark defines. Returns those to nothing, each with its key; they stay.
-    pub(super) fn resolve(&mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<(String, String)>> {
-        let bindings = Bindings { conf: &self.values, variable };
+    pub(super) fn resolve(
+        &mut self,
+        variable: &dyn Fn(&str) -> Option<String>,
+        property: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Vec<(String, String)>> {
+        let bindings = Bindings { conf: &self.values, variable, property };
         let mut resolved = BTreeMap::new();
         let mut to_nothing = Vec::new();
-        let is_raw = |key: &str| {
-            RAW.iter().any(|raw| key == *raw || (raw.ends_with('.') && key.starts_with(raw)))
-                || FAMILIES.iter().any(|part| key.contains(part))
-        };
         for (key, value) in self.values.iter().filter(|(key, value)| value.contains("${") && !is_raw(key)) {
             let mut unresolved = Unresolved::default();
             // What only the driver or the application reads is theirs.
@@ -84,6 +92,14 @@ impl SparkConf {
         self.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value)))
     }
 
+    /// The same in the order in which Spark iterates them.
+    pub(super) fn in_sparks_order<'c>(&'c self, prefix: &'c str, version: SparkVersion) -> Vec<(&'c str, &'c str)> {
+        let is_2_12 = version.major < 4;
+        let all = scala::set_order(self.iter(), is_2_12).into_iter();
+        let all = all.filter_map(|(key, value)| Some((key.strip_prefix(prefix)?, value))).collect();
+        scala::map_order(all, is_2_12)
+    }
+
     /// A list, separated by commas.
     pub(super) fn list(&self, key: &str) -> Vec<&str> {
         self.get(key)
@@ -98,14 +114,17 @@ impl SparkConf {
         let parse = |value: &str| match value.trim().to_ascii_lowercase().as_str() {
             "true" => Ok(true),
             "false" => Ok(false),
-            _ => Err(SubmitError::new(format!("{key} should be boolean, but was {value}"))),
+            _ => Err(SubmitError::mismatch(key, value, "boolean")),
         };
         self.get(key).map(parse).transpose()
     }
 
     pub(super) fn integer(&self, key: &str) -> Result<Option<i32>> {
-        let parse = |value: &str| {
-            value.trim().parse().map_err(|_| SubmitError::new(format!("{key} should be int, but was {value}")))
+        let parse = |value: &str| match is_raw(key) {
+            true => value.parse().map_err(|_| {
+                SubmitError::new(format!("Illegal value for config key {key}: For input string: \"{value}\""))
+            }),
+            false => value.trim().parse().map_err(|_| SubmitError::mismatch(key, value, "int")),
         };
         self.get(key).map(parse).transpose()
     }
@@ -118,28 +137,47 @@ impl SparkConf {
         }
     }
 
-    pub(super) fn factor(&self, key: &str) -> Result<Option<f64>> {
+    /// A factor that is not negative, or greater than 0.
+    pub(super) fn factor(&self, key: &str, is_positive: bool) -> Result<Option<f64>> {
         let parse = |value: &str| {
-            let parsed: Option<f64> = value.trim().parse().ok();
-            parsed
-                .filter(|factor| factor.is_finite())
-                .ok_or_else(|| SubmitError::new(format!("{key} should be double, but was {value}")))
+            let factor = java::parse_double(value).ok_or_else(|| SubmitError::mismatch(key, value, "double"))?;
+            let words = if is_positive { "a double greater than 0" } else { "non-negative" };
+            // Not a number is neither.
+            if factor > 0.0 || (factor == 0.0 && !is_positive) {
+                return Ok(factor);
+            }
+            let words = format!("Ensure that memory overhead is {words}");
+            Err(SubmitError::requirement(key, &java::double(factor), &words))
         };
         self.get(key).map(parse).transpose()
+    }
+
+    /// One of these.
+    pub(super) fn one_of<'c>(&'c self, key: &str, options: &[&str]) -> Result<Option<&'c str>> {
+        match self.get(key) {
+            Some(value) if !options.contains(&value) => Err(SubmitError::no_option(key, value, options)),
+            value => Ok(value),
+        }
     }
 
     /// A size of the JVM's in whole mebibytes: a bare number means mebibytes.
     pub(super) fn mebibytes(&self, key: &str) -> Result<Option<u64>> {
         let parse = |value: &str| {
             conf::mebibytes(value).ok_or_else(|| {
-                SubmitError::new(format!(
-                    "{key} should be a size such as 50b, 100k, 512m or 2g, but was {value}: Size must be specified as bytes (b), \
-                     kibibytes (k), mebibytes (m), gibibytes (g), tebibytes (t), or pebibytes(p). E.g. 50b, 100k, or 250m."
-                ))
+                SubmitError::mismatch(key, value, "bytes in MiB").with(
+                    " (Size must be specified as bytes (b), kibibytes (k), mebibytes (m), gibibytes (g), tebibytes (t), or pebibytes(p). \
+                     E.g. 50b, 100k, or 250m.)",
+                )
             })
         };
         self.get(key).map(parse).transpose()
     }
+}
+
+/// Whether Spark reads a setting as it is.
+fn is_raw(key: &str) -> bool {
+    RAW.iter().any(|raw| key == *raw || (raw.ends_with('.') && key.starts_with(raw)))
+        || FAMILIES.iter().any(|part| key.contains(part))
 }
 
 impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for SparkConf {

@@ -43,10 +43,12 @@ fn conf_files(context: &Context<'_>, draft: &mut Draft) -> Result<Map<String, Va
     let Some(folder) = options::conf_dir(context.env) else { return Ok(files) };
     let key = "spark.kubernetes.configMap.maxSize";
     let most = match context.conf().get(key) {
-        Some(size) => crate::spark::conf::bytes(size)
-            .ok_or_else(|| SubmitError::new(format!("{key} should be a size, but was {size}")))?,
+        Some(size) => {
+            size.trim().parse::<i64>().map_err(|_| SubmitError::mismatch(key, size, "long"))?.max(0).unsigned_abs()
+        }
         None => MOST,
     };
+    // By the sum of both lengths.
     let mut found: Vec<(usize, String, Vec<u8>)> = Vec::new();
     for name in context.files.list(&folder) {
         let is_archive = [".gz", ".zip", ".jar", ".tar", ".template"].iter().any(|end| name.ends_with(end));
@@ -56,7 +58,7 @@ fn conf_files(context: &Context<'_>, draft: &mut Draft) -> Result<Map<String, Va
             continue;
         }
         if let Ok(content) = context.files.read(&format!("{folder}/{name}")) {
-            found.push((content.len(), name, content));
+            found.push((content.len() + name.len(), name, content));
         }
     }
     found.sort_unstable();
@@ -66,7 +68,7 @@ fn conf_files(context: &Context<'_>, draft: &mut Draft) -> Result<Map<String, Va
             draft.warnings.push(format!("{folder}/{name} is no UTF-8 text, and is not mounted"));
             continue;
         };
-        let own = u64::try_from(length + name.len()).unwrap_or(u64::MAX);
+        let own = u64::try_from(length).unwrap_or(u64::MAX);
         if size.saturating_add(own) >= most {
             draft
                 .warnings

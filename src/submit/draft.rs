@@ -29,6 +29,11 @@ impl Context<'_> {
         &self.app.conf
     }
 
+    /// The settings with this prefix, without it, in the order in which Spark iterates them.
+    pub(super) fn prefixed<'c>(&'c self, prefix: &'c str) -> Vec<(&'c str, &'c str)> {
+        self.conf().in_sparks_order(prefix, self.version)
+    }
+
     /// The namespace of everything.
     pub(super) fn namespace(&self) -> &str {
         self.conf().get("spark.kubernetes.namespace").unwrap_or("default")

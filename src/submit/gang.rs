@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::Submission;
 use super::error::{Result, SubmitError};
+use super::pod_template;
 use super::steps::TEMPLATE_KEY;
 use crate::annotations::{EXECUTOR_RESOURCES, MIN_MEMBER};
 use crate::gang::size::SizeFacts;
@@ -52,7 +53,7 @@ fn container_name(properties: &str) -> Option<String> {
 /// What an executor from this template requests: Spark's own container as the configuration says, and all others.
 fn of_template(template: &str, container: Option<&str>, executor: &ResourceList) -> Result<ResourceList> {
     let bad = |why: &str| SubmitError::new(format!("--gang: spark.kubernetes.executor.podTemplateFile: {why}"));
-    let mut pod: Value = serde_saphyr::from_str(template).map_err(|error| bad(&error.without_snippet().to_string()))?;
+    let mut pod = Value::Object(pod_template::read(template, true).map_err(|error| bad(&error))?);
     let all = list(&pod, &["spec", "containers"]);
     let named = container.and_then(|name| all.iter().position(|one| text(one, &["name"]) == name));
     let containers = list_mut(&mut pod, &["spec", "containers"]);

@@ -14,8 +14,11 @@ mod draft;
 mod error;
 mod files;
 mod gang;
+mod java;
 mod names;
 mod options;
+mod pod_template;
+mod scala;
 mod steps;
 mod substitution;
 mod wait;
@@ -61,8 +64,25 @@ pub fn build(
     version: SparkVersion,
     unique: &Unique,
 ) -> Result<Submission> {
+    let built = built(app, env, files, version, unique);
+    built.map_err(|error| error.of_major(version.major))
+}
+
+fn built(
+    app: &Application,
+    env: &Environment,
+    files: &dyn Files,
+    version: SparkVersion,
+    unique: &Unique,
+) -> Result<Submission> {
     let name = app.conf.get("spark.app.name").unwrap_or("spark");
     refuse_shells(&app.main_class, version)?;
+    let key = "spark.kubernetes.pyspark.pythonVersion";
+    if let Some(python) = app.conf.get(key).filter(|python| *python != "3" && version.major < 4) {
+        let words = "Python 2 was dropped from Spark 3.1, and only 3 is allowed in this configuration. Note that this configuration was \
+                     deprecated in Spark 3.1.";
+        return Err(SubmitError::requirement(key, python, words));
+    }
     let mut context = Context {
         app,
         env,

@@ -23,11 +23,7 @@ pub struct Options {
     pub packages: Option<String>,
     pub exclude_packages: Option<String>,
     pub repositories: Option<String>,
-    pub driver_memory: Option<String>,
     pub driver_cores: Option<String>,
-    pub driver_java_options: Option<String>,
-    pub driver_library_path: Option<String>,
-    pub driver_class_path: Option<String>,
     pub executor_memory: Option<String>,
     pub executor_cores: Option<String>,
     pub total_executor_cores: Option<String>,
@@ -49,10 +45,18 @@ pub struct Options {
 /// Variables of the environment that spark-submit reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// The user who submits.
+    /// The user of the operating system.
     pub user: String,
     /// All variables.
     pub variables: SparkConf,
+}
+
+impl Environment {
+    /// The user who submits (`Utils.getCurrentUserName`, and Hadoop's `UserGroupInformation`).
+    pub(super) fn current_user(&self) -> &str {
+        let variables = ["SPARK_USER", "HADOOP_PROXY_USER", "HADOOP_USER_NAME"];
+        variables.iter().find_map(|name| self.variables.get(name)).unwrap_or(&self.user)
+    }
 }
 
 /// An application's main resource.
@@ -97,9 +101,10 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
     })?;
     let is_shell = matches!(resource, "spark-shell" | "pyspark-shell" | "sparkr-shell");
     let resource = if is_shell || resource == NO_RESOURCE { resource.to_owned() } else { resolved(resource, files) };
-    let (is_python, is_r) = (resource.ends_with(".py"), resource.ends_with(".R"));
-    let driver_memory =
-        own(&options.driver_memory, &["spark.driver.memory"]).or_else(|| variable(env, "SPARK_DRIVER_MEMORY"));
+    let (is_python, is_r) = (resource.ends_with(".py"), resource.ends_with(".R") || resource.ends_with(".r"));
+    let set = |key: &str| given.get(key).map(str::to_owned);
+    let driver_memory = set("spark.driver.memory").or_else(|| variable(env, "SPARK_DRIVER_MEMORY"));
+    let driver_cores = own(&options.driver_cores, &["spark.driver.cores"]);
     let executor_memory =
         own(&options.executor_memory, &["spark.executor.memory"]).or_else(|| variable(env, "SPARK_EXECUTOR_MEMORY"));
     let executor_cores =
@@ -110,15 +115,35 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
     let total_cores = own(&options.total_executor_cores, &["spark.cores.max"]);
     validate(&Checked {
         driver_memory: driver_memory.as_deref(),
+        driver_cores: driver_cores.as_deref(),
         executor_memory: executor_memory.as_deref(),
         executor_cores: executor_cores.as_deref(),
         total_cores: total_cores.as_deref(),
         num_executors: num_executors
             .as_deref()
-            .filter(|_| given.get("spark.dynamicAllocation.enabled") != Some("true")),
+            .filter(|_| given.get("spark.dynamicAllocation.enabled").is_none_or(|is| !is.eq_ignore_ascii_case("true"))),
     })?;
     require(!(options.proxy_user.is_some() && principal.is_some()), || {
         "Only one of --proxy-user or --principal can be provided.".to_owned()
+    })?;
+    require(options.proxy_user.as_deref() != Some(""), || "Null user (--proxy-user is empty)".to_owned())?;
+    require(given.get("spark.remote").is_none(), || {
+        "Remote cannot be specified with master and/or deploy mode. (spark.remote is set)".to_owned()
+    })?;
+    require(given.get("spark.kubernetes.namespace") != Some(""), || {
+        "namespace not specified for an operation requiring one. (spark.kubernetes.namespace is empty)".to_owned()
+    })?;
+    for key in ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"] {
+        let has_heap = given.get(key).filter(|options| options.contains("-Xmx"));
+        if let Some(options) = has_heap {
+            return Err(SubmitError::new(format!(
+                "Not allowed to specify max heap(Xmx) memory settings through java options (was {options}). Use the corresponding \
+                 --driver-memory or spark.driver.memory configuration instead."
+            )));
+        }
+    }
+    require(matches!(options.deploy_mode.as_deref(), None | Some("client" | "cluster")), || {
+        "--deploy-mode must be either \"client\" or \"cluster\"".to_owned()
     })?;
     let deploy_mode = own(&options.deploy_mode, &["spark.submit.deployMode"]).or_else(|| variable(env, "DEPLOY_MODE"));
     require(matches!(deploy_mode.as_deref(), None | Some("client" | "cluster")), || {
@@ -146,10 +171,7 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
         ("spark.submit.deployMode", Some("cluster".to_owned())),
         ("spark.app.name", Some(name)),
         ("spark.driver.memory", driver_memory),
-        ("spark.driver.cores", own(&options.driver_cores, &["spark.driver.cores"])),
-        ("spark.driver.extraClassPath", own(&options.driver_class_path, &["spark.driver.extraClassPath"])),
-        ("spark.driver.extraJavaOptions", own(&options.driver_java_options, &["spark.driver.extraJavaOptions"])),
-        ("spark.driver.extraLibraryPath", own(&options.driver_library_path, &["spark.driver.extraLibraryPath"])),
+        ("spark.driver.cores", driver_cores),
         ("spark.executor.instances", num_executors),
         ("spark.executor.cores", executor_cores),
         ("spark.executor.memory", executor_memory),
@@ -188,7 +210,7 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
     let py_files = own(&options.py_files, &["spark.submit.pyFiles"]).unwrap_or_default();
     conf.set("spark.submit.pyFiles", all_matching("spark.submit.pyFiles", &py_files, files, &mut warnings)?);
     conf.set("spark.app.submitTime", submit_millis.to_string());
-    for (key, reference) in conf.resolve(&|name| variable(env, name))? {
+    for (key, reference) in conf.resolve(&|name| variable(env, name), &|name| property(env, files, name))? {
         warnings.push(format!("{key} refers to {reference}, which has no value: it stays as it is"));
     }
 
@@ -219,13 +241,13 @@ fn given(options: &Options, env: &Environment, files: &dyn Files, warnings: &mut
     }
     if let Some(path) = &options.properties_file {
         let content =
-            files.read(path).map_err(|error| SubmitError::new(format!("--properties-file {path}: {error}")))?;
-        merge(&mut all, &content);
+            files.read(path).map_err(|why| SubmitError::new(format!("Invalid properties file '{path}'. ({why})")))?;
+        merge(&mut all, &content)?;
     }
     if options.properties_file.is_none() || options.load_spark_defaults {
         let folder = conf_dir(env);
         if let Some(content) = folder.and_then(|folder| files.read(&format!("{folder}/spark-defaults.conf")).ok()) {
-            merge(&mut all, &content);
+            merge(&mut all, &content)?;
         }
     }
     let foreign: Vec<String> =
@@ -237,11 +259,30 @@ fn given(options: &Options, env: &Environment, files: &dyn Files, warnings: &mut
     Ok(all)
 }
 
-fn merge(all: &mut SparkConf, content: &[u8]) {
+/// Adds what a file sets and nothing before it did. Within a file the last value of a key counts.
+fn merge(all: &mut SparkConf, content: &[u8]) -> Result<()> {
+    let content = String::from_utf8_lossy(content);
+    require(properties::is_well_formed(&content), || r"Malformed \uxxxx encoding.".to_owned())?;
+    let mut of_file = SparkConf::default();
     // Blanks around a value do not count (`Utils.trimExceptCRLF`).
-    properties::each(&String::from_utf8_lossy(content), |key, value| {
-        all.set_if_missing(key, value.trim_matches(|c: char| c <= ' ' && c != '\r' && c != '\n'));
+    properties::each(&content, |key, value| {
+        of_file.set(key, value.trim_matches(|c: char| c <= ' ' && c != '\r' && c != '\n'));
     });
+    of_file.iter().for_each(|(key, value)| all.set_if_missing(key, value));
+    Ok(())
+}
+
+/// The system properties of a JVM to which people refer.
+fn property(env: &Environment, files: &dyn Files, name: &str) -> Option<String> {
+    Some(match name {
+        "user.name" => env.user.clone(),
+        "user.home" => variable(env, "HOME")?,
+        "user.dir" => files.absolute("."),
+        "java.io.tmpdir" => "/tmp".to_owned(),
+        "os.name" => "Linux".to_owned(),
+        "file.separator" => "/".to_owned(),
+        _ => return None,
+    })
 }
 
 /// The folder with Spark's configuration.
@@ -255,6 +296,7 @@ pub(super) fn variable(env: &Environment, name: &str) -> Option<String> {
 
 struct Checked<'o> {
     driver_memory: Option<&'o str>,
+    driver_cores: Option<&'o str>,
     executor_memory: Option<&'o str>,
     executor_cores: Option<&'o str>,
     total_cores: Option<&'o str>,
@@ -274,6 +316,7 @@ fn validate(checked: &Checked<'_>) -> Result<()> {
         })
     };
     check(checked.driver_memory, &is_memory, "Driver memory")?;
+    check(checked.driver_cores, &is_count, "Driver cores")?;
     check(checked.executor_memory, &is_memory, "Executor memory")?;
     check(checked.executor_cores, &is_count, "Executor cores")?;
     check(checked.total_cores, &is_count, "Total executor cores")?;
@@ -290,7 +333,7 @@ pub fn settings(options: &Options, env: &Environment, files: &dyn Files) -> Resu
         master_url(&master)?;
         conf.set("spark.master", master);
     }
-    conf.resolve(&|name| variable(env, name))?;
+    conf.resolve(&|name| variable(env, name), &|name| property(env, files, name))?;
     Ok((conf, warnings))
 }
 

@@ -11,6 +11,8 @@ use super::error::{Result, SubmitError};
 pub(super) struct Bindings<'b> {
     pub(super) conf: &'b BTreeMap<String, String>,
     pub(super) variable: &'b dyn Fn(&str) -> Option<String>,
+    /// A system property of the JVM.
+    pub(super) property: &'b dyn Fn(&str) -> Option<String>,
 }
 
 /// Why a value is not what it seems.
@@ -60,16 +62,28 @@ impl Bindings<'_> {
     }
 
     fn value(&self, name: &str) -> Option<String> {
-        match name.split_once(':') {
+        let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        match name.split_once(':').filter(|(source, _)| is_word(source)) {
             Some(("env", name)) => (self.variable)(name),
-            // A JVM has more of them; these are what people write.
-            Some(("system", "user.name")) => (self.variable)("USER"),
-            Some(("system", "user.home")) => (self.variable)("HOME"),
+            Some(("system", name)) => (self.property)(name),
             Some(_) => None,
-            None if name.starts_with("spark.") => self.conf.get(name).cloned(),
+            None if name.starts_with("spark.") => self.conf.get(name).cloned().or_else(|| default(name)),
             None => None,
         }
     }
+}
+
+/// The defaults of settings that Spark defines, to which people refer.
+fn default(key: &str) -> Option<String> {
+    let value = match key {
+        "spark.kubernetes.namespace" => "default",
+        "spark.driver.memory" | "spark.executor.memory" => "1g",
+        "spark.driver.cores" | "spark.executor.cores" => "1",
+        "spark.kubernetes.container.image.pullPolicy" => "IfNotPresent",
+        "spark.kubernetes.memoryOverheadFactor" => "0.1",
+        _ => return None,
+    };
+    Some(value.to_owned())
 }
 
 #[cfg(test)]
@@ -83,12 +97,15 @@ mod tests {
             ("spark.x", "${spark.y}"),
             ("spark.y", "${spark.x}"),
             ("other", "2"),
+            ("spark.odd:key", "o"),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
-        let variable = |name: &str| (name == "TAG" || name == "USER").then(|| "v".to_owned());
+        let variable = |name: &str| (name == "TAG").then(|| "v".to_owned());
         let mut unresolved = Unresolved::default();
-        let found = Bindings { conf: &conf, variable: &variable }.substituted(value, &mut unresolved);
+        let property = |name: &str| (name == "user.name").then(|| "v".to_owned());
+        let found =
+            Bindings { conf: &conf, variable: &variable, property: &property }.substituted(value, &mut unresolved);
         (found, unresolved.0.into_iter().collect())
     }
 
@@ -100,6 +117,7 @@ mod tests {
             ("${env:TAG}/${system:user.name}", "v/v"),
             ("$ {spark.a} ${} ${ x} ${spark.a", "$ {spark.a} ${} ${ x} ${spark.a"),
             ("é${spark.a}é", "é1é"),
+            ("${spark.odd:key}${spark.kubernetes.namespace}", "odefault"),
         ] {
             assert_eq!(substituted(value).0.unwrap(), expected, "{value}");
         }

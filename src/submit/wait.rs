@@ -58,7 +58,7 @@ mod tests {
         assert!(
             of(&[(INTERVAL, "0")]).unwrap_err().to_string().contains("Logging interval must be a positive time value.")
         );
-        assert!(of(&[(WAIT, "maybe")]).unwrap_err().to_string().contains("should be boolean"));
+        assert!(of(&[(WAIT, "maybe")]).unwrap_err().of_major(3).to_string().contains("should be boolean"));
     }
 
     #[test]

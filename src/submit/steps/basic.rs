@@ -1,11 +1,14 @@
 //! The driver's container and pod (`BasicDriverFeatureStep`).
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::spark::labels;
 use crate::submit::draft::{Context, Draft, edit, push};
 use crate::submit::error::{Result, SubmitError, require};
 use crate::submit::files::Upload;
+use crate::submit::java;
 use crate::submit::options::{NO_RESOURCE, Resource, local_path, resolved, scheme};
 
 /// Ports that Spark uses if none is configured.
@@ -37,16 +40,21 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     for (name, port) in ports.into_iter().chain(connect) {
         push(&mut draft.container, "ports", json!({"name": name, "containerPort": port, "protocol": "TCP"}));
     }
-    let user = context.app.proxy_user.as_deref().unwrap_or(&context.env.user);
+    // Spark 3 reads the variable even where another user is impersonated.
+    let own = context.env.variables.get("SPARK_USER").filter(|_| !context.is_since(4, 0));
+    let user = own.or(context.app.proxy_user.as_deref()).unwrap_or_else(|| context.env.current_user());
     draft.env("SPARK_USER", user);
     draft.env("SPARK_APPLICATION_ID", &context.app_id);
-    for (name, value) in conf.with_prefix("spark.kubernetes.driverEnv.") {
+    for (name, value) in context.prefixed("spark.kubernetes.driverEnv.") {
         draft.env(name, value);
     }
     draft.env_from("SPARK_DRIVER_BIND_ADDRESS", json!({"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}));
 
-    let cores =
-        conf.get("spark.kubernetes.driver.request.cores").or_else(|| conf.get("spark.driver.cores")).unwrap_or("1");
+    let (request, limit) = ("spark.kubernetes.driver.request.cores", "spark.kubernetes.driver.limit.cores");
+    for key in [request, limit] {
+        require(conf.get(key) != Some(""), || format!("Invalid quantity string format passed. ({key} is empty)"))?;
+    }
+    let cores = conf.get(request).or_else(|| conf.get("spark.driver.cores")).unwrap_or("1");
     let total = format!("{}Mi", memory.total);
     let devices = devices(context)?;
     edit(&mut draft.container, "resources", |resources| {
@@ -55,7 +63,7 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
             requests.insert("memory".into(), json!(total));
         });
         edit(resources, "limits", |limits| {
-            if let Some(limit) = conf.get("spark.kubernetes.driver.limit.cores") {
+            if let Some(limit) = conf.get(limit) {
                 limits.insert("cpu".into(), json!(limit));
             }
             limits.insert("memory".into(), json!(total));
@@ -78,7 +86,7 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     draft.property("spark.kubernetes.driver.pod.name", pod_name);
     draft.property("spark.app.id", context.app_id.clone());
     draft.property("spark.kubernetes.submitInDriver", "true");
-    draft.property("spark.kubernetes.memoryOverheadFactor", number(memory.default_factor));
+    draft.property("spark.kubernetes.memoryOverheadFactor", java::double(memory.default_factor));
     for key in ["spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles"] {
         uploaded_list(context, key, draft)?;
     }
@@ -104,13 +112,8 @@ fn image(context: &Context<'_>) -> Result<String> {
 
 fn pull_policy<'c>(context: &'c Context<'_>) -> Result<&'c str> {
     let key = "spark.kubernetes.container.image.pullPolicy";
-    let policy = context.conf().get(key).unwrap_or("IfNotPresent");
-    require(matches!(policy, "Always" | "Never" | "IfNotPresent"), || {
-        format!(
-            "The value '{policy}' in the config \"{key}\" is invalid. It should be one of 'Always, Never, IfNotPresent'."
-        )
-    })?;
-    Ok(policy)
+    let policy = context.conf().one_of(key, &["Always", "Never", "IfNotPresent"])?;
+    Ok(policy.unwrap_or("IfNotPresent"))
 }
 
 struct Memory {
@@ -125,35 +128,49 @@ impl Memory {
         let conf = context.conf();
         let own = conf.mebibytes("spark.driver.memory")?.unwrap_or(1024);
         let is_jvm = matches!(context.app.resource, Resource::Java(_) | Resource::None);
-        let given = conf.factor("spark.kubernetes.memoryOverheadFactor")?;
+        let given = conf.factor("spark.kubernetes.memoryOverheadFactor", false)?;
         let default_factor = given.unwrap_or(if is_jvm { JVM_FACTOR } else { NON_JVM_FACTOR });
-        let factor = conf.factor("spark.driver.memoryOverheadFactor")?.unwrap_or(default_factor);
+        let factor = conf.factor("spark.driver.memoryOverheadFactor", true)?.unwrap_or(default_factor);
         let least = match context.is_since(4, 0) {
             true => conf.mebibytes("spark.driver.minMemoryOverhead")?.unwrap_or(LEAST_OVERHEAD),
             false => LEAST_OVERHEAD,
         };
-        let by_factor = (factor * own as f64).max(0.0) as u64;
-        let overhead = conf.mebibytes("spark.driver.memoryOverhead")?.unwrap_or(by_factor.max(least));
+        // The JVM's whole numbers end there.
+        let by_factor = (factor * own as f64).clamp(0.0, f64::from(i32::MAX)) as u64;
+        let given = conf.mebibytes("spark.driver.memoryOverhead")?;
+        // Its name before Spark 2.3.
+        let given = given.or(conf.mebibytes("spark.yarn.driver.memoryOverhead")?);
+        let overhead = given.unwrap_or(by_factor.max(least));
         Ok(Memory { total: own.saturating_add(overhead), default_factor })
     }
 }
 
-/// A number as Scala prints it.
-fn number(value: f64) -> String {
-    if value.fract() == 0.0 { format!("{value:.1}") } else { value.to_string() }
-}
-
-/// `spark.driver.resource.NAME.amount` of a vendor's device plugin.
+/// `spark.driver.resource.NAME.amount` of a vendor's device plugin (`ResourceUtils.parseAllResourceRequests`).
 fn devices(context: &Context<'_>) -> Result<Vec<(String, String)>> {
     let conf = context.conf();
+    let prefix = "spark.driver.resource.";
+    let mut names = BTreeSet::new();
+    for (key, _) in conf.with_prefix(prefix) {
+        let (name, _) = key.split_once('.').ok_or_else(|| {
+            SubmitError::new(format!("You must specify an amount config for resource: {key} config: {prefix}{key}"))
+        })?;
+        names.insert(name);
+    }
     let mut devices = Vec::new();
-    for (key, amount) in conf.with_prefix("spark.driver.resource.") {
-        let Some(name) = key.strip_suffix(".amount") else { continue };
-        let vendor = conf.get(&format!("spark.driver.resource.{name}.vendor"));
+    for name in names {
+        let amount = conf.get(&format!("{prefix}{name}.amount"));
+        let amount = amount.ok_or_else(|| SubmitError::new(format!("You must specify an amount for {name}")))?;
+        let count: i32 = amount
+            .parse()
+            .map_err(|_| SubmitError::new(format!("For input string: \"{amount}\" ({prefix}{name}.amount)")))?;
+        if count <= 0 {
+            continue;
+        }
+        let vendor = conf.get(&format!("{prefix}{name}.vendor")).filter(|vendor| !vendor.is_empty());
         let vendor = vendor.ok_or_else(|| {
             SubmitError::new(format!("Resource: {name} was requested, but vendor was not specified."))
         })?;
-        devices.push((format!("{vendor}/{name}"), amount.to_owned()));
+        devices.push((format!("{vendor}/{name}"), count.to_string()));
     }
     Ok(devices)
 }

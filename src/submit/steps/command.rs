@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::basic::{is_local, upload};
-use crate::submit::draft::{Context, Draft};
+use crate::submit::draft::{Context, Draft, push};
 use crate::submit::error::Result;
 use crate::submit::options::{NO_RESOURCE, Resource};
 
@@ -35,7 +35,8 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     args.push(context.app.main_class.clone());
     args.push(resource);
     args.extend(context.app.args.iter().cloned());
-    draft.container.insert("args".into(), json!(args));
+    // After those of the template.
+    args.into_iter().for_each(|arg| push(&mut draft.container, "args", json!(arg)));
     draft.property("spark.kubernetes.resource.type", kind);
     Ok(())
 }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, json};
 
 use crate::submit::draft::{Context, Draft};
-use crate::submit::error::Result;
+use crate::submit::error::{Result, SubmitError};
 
 const PREFIX: &str = "spark.kubernetes.authenticate.driver.";
 const MOUNT: &str = "/mnt/secrets/spark-kubernetes-credentials";
@@ -21,10 +21,19 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
         data.insert("oauth-token".into(), json!(STANDARD.encode(token)));
         mounted.push(("oauthTokenFile", "oauth-token"));
     }
-    for (name, entry) in [("caCertFile", "ca-cert"), ("clientKeyFile", "client-key"), ("clientCertFile", "client-cert")]
-    {
+    for (name, entry, what) in [
+        ("caCertFile", "ca-cert", "CA cert"),
+        ("clientKeyFile", "client-key", "client key"),
+        ("clientCertFile", "client-cert", "client cert"),
+    ] {
         if let Some(path) = conf.get(&key(name)) {
-            let content = context.bytes(path, &key(name))?;
+            let absolute = context.files.absolute(path);
+            let content = context.files.read(path).map_err(|why| {
+                SubmitError::new(format!(
+                    "Driver {what} file provided at {absolute} does not exist or is not a file. ({}: {why})",
+                    key(name)
+                ))
+            })?;
             data.insert(entry.into(), json!(STANDARD.encode(content)));
             mounted.push((name, entry));
         }
@@ -54,7 +63,10 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
         draft.property(&key, REDACTED);
     }
     for (name, entry) in mounted {
-        draft.property(&key(&format!("mounted.{name}")), format!("{MOUNT}/{entry}"));
+        let key = key(&format!("mounted.{name}"));
+        if conf.get(&key).is_none() {
+            draft.property(&key, format!("{MOUNT}/{entry}"));
+        }
     }
     Ok(())
 }

@@ -30,9 +30,13 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
                 data.insert(name.clone(), json!(context.text(&format!("{folder}/{name}"), "HADOOP_CONF_DIR")?));
             }
             let items: Vec<Value> = data.keys().map(|name| json!({"key": name, "path": name})).collect();
-            source.insert("items".into(), json!(items));
-            draft.resources.push(json!({
-                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own}, "immutable": true, "data": data}));
+            let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own}, "immutable": true, "data": data});
+            if items.is_empty() {
+                map.as_object_mut().map(|map| map.remove("data"));
+            } else {
+                source.insert("items".into(), json!(items));
+            }
+            draft.resources.push(map);
             own
         }
     };

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use crate::submit::draft::{Context, Draft};
-use crate::submit::error::{Result, require};
+use crate::submit::error::{Result, SubmitError, require};
 use crate::submit::options::local_path;
 
 const KRB5_FILE: &str = "krb5.conf";
@@ -33,13 +33,13 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     let (secret, item) = (key("tokenSecret.name"), key("tokenSecret.itemKey"));
     let (secret, item) = (conf.get(&secret), conf.get(&item));
     require(secret.is_none() || item.is_some(), || {
-        "If a secret data item-key where the data of the Kerberos Delegation Token is specified you must also specify the name of the \
-         secret (spark.kubernetes.kerberos.tokenSecret.itemKey is missing)"
+        "If a secret storing a Kerberos Delegation Token is specified you must also specify the item-key where the data is stored \
+         (spark.kubernetes.kerberos.tokenSecret.itemKey is missing)"
             .to_owned()
     })?;
     require(item.is_none() || secret.is_some(), || {
-        "If a secret storing a Kerberos Delegation Token is specified you must also specify the item-key where the data is stored \
-         (spark.kubernetes.kerberos.tokenSecret.name is missing)"
+        "If a secret data item-key where the data of the Kerberos Delegation Token is specified you must also specify the name of the \
+         secret (spark.kubernetes.kerberos.tokenSecret.name is missing)"
             .to_owned()
     })?;
 
@@ -72,7 +72,10 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
             "immutable": true, "data": {KRB5_FILE: content}}));
     }
     if let Some(keytab) = keytab.filter(|keytab| !keytab.starts_with("local:")) {
-        let content = context.bytes(local_path(keytab), "spark.kerberos.keytab")?;
+        // A path, and no URI.
+        let content = context.files.read(keytab).map_err(|why| {
+            SubmitError::new(format!("Keytab file: {keytab} does not exist (spark.kerberos.keytab: {why})"))
+        })?;
         let file = local_path(keytab).rsplit('/').next().unwrap_or_default().to_owned();
         let name = format!("{}-kerberos-keytab", context.prefix);
         draft

@@ -23,7 +23,8 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     let default = format!("/var/data/spark-{}", context.unique.uuid(0));
     let dirs =
         context.env.variables.get("SPARK_LOCAL_DIRS").or_else(|| conf.get("spark.local.dir")).unwrap_or(&default);
-    let dirs: Vec<&str> = dirs.split(',').collect();
+    // As the JVM splits: without what is empty at the end.
+    let dirs: Vec<&str> = dirs.trim_end_matches(',').split(',').collect();
     let in_memory = conf.boolean("spark.kubernetes.local.dirs.tmpfs")?.unwrap_or(false);
     for (at, dir) in dirs.iter().enumerate() {
         let name = format!("{PREFIX}{}", at + 1);

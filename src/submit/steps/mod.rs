@@ -36,6 +36,9 @@ const STEPS: [Step; 12] = [
     ("LocalDirsFeatureStep", local_dirs::configure),
 ];
 
+/// Where Spark's classes are.
+const PACKAGE: &str = "org.apache.spark.deploy.k8s.features.";
+
 /// Runs the steps that are not excluded.
 pub(super) fn run(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     // Since 4.1.
@@ -47,6 +50,6 @@ pub(super) fn run(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     for class in context.conf().list(custom) {
         draft.warnings.push(format!("{class} of {custom} is ignored: it is a Java class"));
     }
-    let is_excluded = |name: &str| excluded.iter().any(|class| class.rsplit('.').next() == Some(name));
+    let is_excluded = |name: &str| excluded.iter().any(|class| class.strip_prefix(PACKAGE) == Some(name));
     STEPS.iter().filter(|(name, _)| !is_excluded(name)).try_for_each(|(_, step)| step(context, draft))
 }

@@ -6,7 +6,7 @@ use crate::submit::draft::{Context, Draft};
 use crate::submit::error::{Result, SubmitError};
 
 pub(super) fn mount(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
-    for (secret, path) in context.conf().with_prefix("spark.kubernetes.driver.secrets.") {
+    for (secret, path) in context.prefixed("spark.kubernetes.driver.secrets.") {
         let volume = format!("{secret}-volume");
         draft.volume(json!({"name": volume, "secret": {"secretName": secret}}));
         draft.mount(json!({"name": volume, "mountPath": path}));
@@ -15,8 +15,9 @@ pub(super) fn mount(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
 }
 
 pub(super) fn env(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
-    for (variable, reference) in context.conf().with_prefix("spark.kubernetes.driver.secretKeyRef.") {
-        let parts: Vec<&str> = reference.split(':').collect();
+    for (variable, reference) in context.prefixed("spark.kubernetes.driver.secretKeyRef.") {
+        // As the JVM splits: without what is empty at the end.
+        let parts: Vec<&str> = reference.trim_end_matches(':').split(':').collect();
         let [name, key] = parts.as_slice() else {
             return Err(SubmitError::new("SecretKeyRef must be in the form name:key."));
         };

@@ -40,18 +40,20 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     draft.property("spark.driver.blockManager.port", blocks.to_string());
 
     let prefixed = |prefix: &str| -> Map<String, Value> {
-        conf.with_prefix(prefix).map(|(key, value)| (key.to_owned(), json!(context.substituted(value)))).collect()
+        conf.with_prefix(prefix).map(|(key, value)| (key.to_owned(), json!(value))).collect()
     };
     let mut labels = prefixed("spark.kubernetes.driver.service.label.");
-    labels.insert(labels::APP_SELECTOR.into(), json!(context.app_id));
+    labels.entry(labels::APP_SELECTOR).or_insert_with(|| json!(context.app_id));
     let mut metadata = json!({"name": name, "labels": labels});
     let annotations = prefixed("spark.kubernetes.driver.service.annotation.");
     if let (false, Some(metadata)) = (annotations.is_empty(), metadata.as_object_mut()) {
         metadata.insert("annotations".into(), Value::Object(annotations));
     }
-    let policy = conf.get("spark.kubernetes.driver.service.ipFamilyPolicy").unwrap_or("SingleStack");
-    let families = conf.list("spark.kubernetes.driver.service.ipFamilies");
-    let families = if families.is_empty() { vec!["IPv4"] } else { families };
+    let policies = ["SingleStack", "PreferDualStack", "RequireDualStack"];
+    let policy = conf.one_of("spark.kubernetes.driver.service.ipFamilyPolicy", &policies)?.unwrap_or("SingleStack");
+    let families = ["IPv4", "IPv6", "IPv4,IPv6", "IPv6,IPv4"];
+    let families = conf.one_of("spark.kubernetes.driver.service.ipFamilies", &families)?.unwrap_or("IPv4");
+    let families: Vec<&str> = families.split(',').collect();
     let mut spec = Map::new();
     spec.insert("clusterIP".into(), json!("None"));
     spec.insert("ipFamilyPolicy".into(), json!(policy));

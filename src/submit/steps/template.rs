@@ -1,11 +1,12 @@
 //! Pod templates: the driver's is where its pod begins (`KubernetesUtils.loadPodFromTemplate`), the executors' travels in a ConfigMap
 //! (`PodTemplateConfigMapStep`).
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::submit::draft::{Context, Draft};
 use crate::submit::error::{Result, SubmitError};
 use crate::submit::options::local_path;
+use crate::submit::pod_template;
 
 const DRIVER_FILE: &str = "spark.kubernetes.driver.podTemplateFile";
 const DRIVER_CONTAINER: &str = "spark.kubernetes.driver.podTemplateContainerName";
@@ -24,23 +25,27 @@ pub(in crate::submit) fn load(context: &Context<'_>) -> Result<Draft> {
         |why: String| SubmitError::new(format!("Could not load pod from template file. ({DRIVER_FILE} {path}: {why})"));
     let content = context.files.read(local_path(path)).map_err(&unloaded)?;
     let text = String::from_utf8(content).map_err(|_| unloaded("expected UTF-8".to_owned()))?;
-    let parsed: Value = serde_saphyr::from_str(&text).map_err(|error| unloaded(error.without_snippet().to_string()))?;
-    let Value::Object(mut pod) = parsed else { return Err(unloaded("expected a pod".to_owned())) };
+    let mut pod = pod_template::read(&text, context.is_since(4, 0)).map_err(&unloaded)?;
     let mut object = |key: &str| match pod.remove(key) {
-        Some(Value::Object(found)) => found,
-        _ => Map::new(),
+        Some(Value::Object(found)) => Some(found),
+        _ => None,
     };
-    draft.metadata = object("metadata");
-    draft.spec = object("spec");
+    draft.metadata = object("metadata").unwrap_or_default();
+    if let Some(namespace) = draft.metadata.get_mut("namespace") {
+        *namespace = json!(context.namespace());
+    }
     // What else a template states is not sent.
+    draft.spec = object("spec").ok_or_else(|| unloaded("expected a spec".to_owned()))?;
     let containers = match draft.spec.remove("containers") {
         Some(Value::Array(containers)) => containers,
         _ => Vec::new(),
     };
     let wanted = context.conf().get(DRIVER_CONTAINER);
     let name = |container: &Value| container.get("name").and_then(Value::as_str).map(str::to_owned);
-    let named =
-        wanted.and_then(|wanted| containers.iter().position(|container| name(container).as_deref() == Some(wanted)));
+    let mut named =
+        containers.iter().enumerate().filter(|(_, container)| wanted.is_some() && name(container).as_deref() == wanted);
+    // A name that several have counts as none.
+    let named = named.next().filter(|_| named.next().is_none()).map(|(at, _)| at);
     if let (Some(wanted), None) = (wanted, named) {
         draft.warnings.push(format!(
             "specified container {wanted} not found on pod template, falling back to taking the first container"

@@ -1,12 +1,11 @@
 //! Volumes of the configuration (`KubernetesVolumeUtils`, `MountVolumesFeatureStep`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use super::basic::pod_name;
 use crate::spark::labels;
-use crate::submit::conf::SparkConf;
 use crate::submit::draft::{Context, Draft};
 use crate::submit::error::{Result, SubmitError, require};
 
@@ -17,9 +16,9 @@ const EXECUTOR: &str = "spark.kubernetes.executor.volumes.";
 
 pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     let is_new = context.is_since(4, 0);
-    let volumes = parse(context.conf(), DRIVER, is_new)?;
+    let volumes = parse(context, DRIVER, is_new)?;
     // The driver would fail by them.
-    parse(context.conf(), EXECUTOR, is_new)?;
+    parse(context, EXECUTOR, is_new)?;
     let mut paths: BTreeMap<&str, usize> = BTreeMap::new();
     volumes.iter().for_each(|volume| *paths.entry(&volume.mount_path).or_default() += 1);
     let twice: Vec<&str> = paths.into_iter().filter(|(_, count)| *count > 1).map(|(path, _)| path).collect();
@@ -38,7 +37,7 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
                 let own = format!("{}-pvc-{at}", pod_of_claims(context));
                 let name = name.replace(ON_DEMAND, &own);
                 if let (Some(class), Some(size)) = (storage_class, size) {
-                    draft.resources.push(claim(context, &name, (&class, &size), labels, annotations));
+                    draft.resources.push(claim(context, &name, (&class, &size), labels, annotations)?);
                 }
                 json!({"persistentVolumeClaim": {"claimName": name, "readOnly": volume.read_only}})
             }
@@ -67,7 +66,7 @@ fn claim(
     (class, size): (&str, &str),
     labels: Map<String, Value>,
     annotations: Map<String, Value>,
-) -> Value {
+) -> Result<Value> {
     let mut metadata = Map::new();
     metadata.insert("name".into(), json!(name));
     let mut all = labels;
@@ -77,10 +76,11 @@ fn claim(
         metadata.insert("annotations".into(), Value::Object(annotations));
     }
     // Since 4.0.
-    let legacy = context.conf().get("spark.kubernetes.legacy.useReadWriteOnceAccessMode") == Some("true");
+    let legacy = context.is_since(4, 0)
+        && context.conf().boolean("spark.kubernetes.legacy.useReadWriteOnceAccessMode")?.unwrap_or(false);
     let mode = if context.is_since(4, 0) && !legacy { "ReadWriteOncePod" } else { "ReadWriteOnce" };
-    json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {
-        "storageClassName": class, "accessModes": [mode], "resources": {"requests": {"storage": size}}}})
+    Ok(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": {
+        "storageClassName": class, "accessModes": [mode], "resources": {"requests": {"storage": size}}}}))
 }
 
 #[derive(Debug)]
@@ -109,15 +109,14 @@ enum Source {
 ///
 /// `is_new`: since 4.0, with the type of a hostPath, labels and annotations of claims, and checks of sizes and of paths that exclude each
 /// other.
-fn parse(conf: &SparkConf, prefix: &str, is_new: bool) -> Result<Vec<Volume>> {
-    let all: BTreeMap<&str, &str> = conf.with_prefix(prefix).collect();
-    let names: BTreeSet<(&str, &str)> = all
-        .keys()
-        .filter_map(|key| {
-            let (kind, rest) = key.split_once('.')?;
-            Some((kind, rest.split('.').next()?))
-        })
-        .collect();
+fn parse(context: &Context<'_>, prefix: &str, is_new: bool) -> Result<Vec<Volume>> {
+    let settings = context.prefixed(prefix);
+    let mut names: Vec<(&str, &str)> = Vec::new();
+    for (key, _) in &settings {
+        let name = key.split_once('.').and_then(|(kind, rest)| Some((kind, rest.split('.').next()?)));
+        names.extend(name.filter(|name| !names.contains(name)));
+    }
+    let all: BTreeMap<&str, &str> = settings.iter().copied().collect();
     names.into_iter().map(|(kind, name)| volume(&all, kind, name, is_new)).collect()
 }
 
@@ -161,12 +160,13 @@ fn source<'c>(
     let required = |key: &str| get(key).ok_or_else(|| SubmitError::new(format!("{base}{key} is required for {kind}")));
     let size = || {
         let size = get("options.sizeLimit");
-        let is_small = |size: &str| {
-            size.bytes().all(|digit| digit.is_ascii_digit()) && size.parse().is_ok_and(|size: u64| size < 1024)
-        };
-        require(!is_new || !size.is_some_and(is_small), || {
-            format!("Volume size `{}` is smaller than 1KiB. Missing units?", size.unwrap_or_default())
-        })?;
+        require(is_new || size != Some(""), || "Invalid quantity string format passed.".to_owned())?;
+        let digits = size.filter(|size| is_new && size.bytes().all(|digit| digit.is_ascii_digit()));
+        if let Some(digits) = digits {
+            let number =
+                digits.parse::<i64>().map_err(|_| SubmitError::new(format!("For input string: \"{digits}\"")))?;
+            require(number >= 1024, || format!("Volume size `{digits}` is smaller than 1KiB. Missing units?"))?;
+        }
         Ok(size)
     };
     let prefixed = |what: &str| -> Map<String, Value> {
