@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::drivers::{ApiServer, Which};
@@ -16,11 +16,14 @@ use super::spark_compatible;
 use crate::cluster::drivers::Selection;
 use crate::cluster::upload::{Uploaded, upload};
 use crate::cluster::{client, submit as cluster};
+use crate::config;
+use crate::policy::Policies;
 use crate::runtime::shutdown::Interrupt;
 use crate::runtime::{clock, random};
+use crate::snapshot::Namespace;
 use crate::spark::version::SparkVersion;
-use crate::submission::{DriverStatus, SubmissionId};
-use crate::submit::{self, Access, Options, Rest, SparkConf, SubmitError, Unique, Waiting};
+use crate::submission::{DriverStatus, Preview, SubmissionId, preview};
+use crate::submit::{self, Access, Options, Rest, SparkConf, Submission, SubmitError, Unique, Waiting};
 use crate::text::is_dns_label;
 
 /// Versions whose spark-submit is reproduced, by their minor version and the patch that is assumed for it.
@@ -59,6 +62,8 @@ Options of spark-usher:
   --follow                 Print the driver's log while waiting
   --no-wait                Do not wait for the end: the same as --conf spark.kubernetes.submission.waitAppCompletion=false
   --gang                   Write the number of executors and what one requests on the driver, for the gang that the policy makes
+  --policy FILE            Validate the submission against this policy file of spark-usher: print what it does with it; do not submit what
+                           it denies, or a gang that never fits its queue, where the scheduler has queues with limits (Volcano)
   --spark-exit-codes       Exit with 0 however the driver ends
   --spark-compatible       The same, and print what spark-submit logs
   --spark-version VERSION  The Spark in the image, 3.5 to 4.3 [default: the image's tag if it begins with a version, else 4.3.0]
@@ -76,12 +81,13 @@ running. A second Ctrl-C ends immediately, and may leave a part of a submission 
 Without --master, spark.master and $MASTER, the API server of the kubeconfig is used.";
 
 /// Options that have no equal in spark-submit, for completions: name, value and help.
-pub(super) const OPTIONS: [(&str, &str, &str); 16] = [
+pub(super) const OPTIONS: [(&str, &str, &str); 17] = [
     ("--dry-run", "", "Print what would be created"),
     ("--output", "FORMAT", "yaml or json with --dry-run, otherwise text or json"),
     ("--follow", "", "Print the driver's log while waiting"),
     ("--no-wait", "", "Do not wait for the end"),
     ("--gang", "", "Write the size of the gang on the driver"),
+    ("--policy", "FILE", "Validate the submission against a policy file"),
     ("--spark-exit-codes", "", "Exit with 0 however the driver ends"),
     ("--spark-compatible", "", "The same, and print what spark-submit logs"),
     ("--spark-version", "VERSION", "The Spark in the image"),
@@ -122,6 +128,7 @@ struct Own {
     kill: Option<String>,
     status: Option<String>,
     version: Option<String>,
+    policy: Option<PathBuf>,
     namespace: Option<String>,
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
@@ -180,6 +187,7 @@ impl Own {
             "--spark-compatible" => self.spark_compatible = true,
             "--kill" => self.kill = Some(value()?),
             "--status" => self.status = Some(value()?),
+            "--policy" => self.policy = Some(value()?.into()),
             "--spark-version" => self.version = Some(value()?),
             "--namespace" | "-n" => self.namespace = Some(value()?),
             "--kubeconfig" => self.kubeconfig = Some(value()?.into()),
@@ -328,7 +336,13 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     for warning in submission.warnings.iter().chain(&note) {
         writeln!(err, "warning: {}", one_line(warning))?;
     }
+    let config = own.policy.as_deref().map(config::from_path).transpose();
+    let config = config.map_err(|error| SubmitError::expected(&format!("a policy file after --policy: {error}")))?;
+    let policies = config.map(|config| config.policies);
     if own.dry_run == Some(DryRun::Client) {
+        if let Some(policies) = &policies {
+            validated(&submission, policies, None, err)?;
+        }
         // The uid is known only after the pod was created.
         let objects = std::iter::once(submission.pod.clone()).chain(submission.owned("")).collect();
         print(objects, own.format, out)?;
@@ -336,6 +350,11 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     }
     let master = app.conf.get("spark.master").unwrap_or_default();
     let client = client::of(client::with_access(found, Some(master), &access)?)?.client;
+    if let Some(policies) = &policies {
+        let namespace = cluster::namespace(&client, &submission.namespace).await;
+        let preview = validated(&submission, policies, namespace.as_ref(), err)?;
+        fits(&client, &preview, err).await?;
+    }
     if own.dry_run == Some(DryRun::Server) {
         print(cluster::dry_run(&client, &submission).await.context(master.to_owned())?, own.format, out)?;
         return Ok(OK);
@@ -388,6 +407,44 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     let follow = Follow { client: &client, selection, until: Some(vec![driver.clone()]), form, log: own.follow };
     let is_spark = own.spark_exit_codes || own.spark_compatible;
     wait(follow, interrupt, &format!("{place}{}", driver.submission_id), is_spark, out, err).await
+}
+
+/// Says what the policies do with the submission, and fails if the webhook will deny it.
+fn validated(
+    submission: &Submission,
+    policies: &Policies,
+    namespace: Option<&Namespace>,
+    err: &mut dyn Write,
+) -> anyhow::Result<Preview> {
+    let preview = preview(submission, policies, namespace).map_err(|error| anyhow!("--policy: {error}"))?;
+    writeln!(err, "note: {}", one_line(&preview.summary()))?;
+    for note in &preview.notes {
+        writeln!(err, "note: {}", one_line(note))?;
+    }
+    if !preview.denials.is_empty() {
+        bail!("not submitted: spark-usher's policy denies it: {}", preview.denials.join("; "));
+    }
+    Ok(preview)
+}
+
+/// Fails if the gang will never fit its queue. What cannot be read is said.
+async fn fits(client: &kube::Client, preview: &Preview, err: &mut dyn Write) -> anyhow::Result<()> {
+    let Some((object, queue)) = preview.queue_object() else { return Ok(()) };
+    match cluster::queue(client, object, queue).await {
+        Ok(Some(found)) => match preview.never_fits(&(object.most)(&found)) {
+            Some(why) => bail!("not submitted: {why}"),
+            None => Ok(()),
+        },
+        Ok(None) => bail!("not submitted: {} {queue}, the queue of the policy, does not exist", object.kind),
+        Err(error) => {
+            writeln!(
+                err,
+                "warning: whether the gang fits queue {queue} is not known: {}",
+                one_line(&error.to_string())
+            )?;
+            Ok(())
+        }
+    }
 }
 
 /// Waits until the driver has ended, and shows what happens to it. `id` is how other commands name it.

@@ -10,7 +10,10 @@ use serde_json::Value;
 
 use super::request::{Attempts, Error, call, retried};
 use super::view::resource;
+use crate::annotations::Overrides;
+use crate::gang::QueueObject;
 use crate::runtime::shutdown::Interrupt;
+use crate::snapshot::Namespace;
 use crate::spark::labels::APP_SELECTOR;
 use crate::submission::DriverStatus;
 use crate::submit::Submission;
@@ -120,6 +123,27 @@ async fn create_pod(
             }
             None => return Err(anyhow!("cannot create {what}: {error}")),
         }
+    }
+}
+
+/// The labels and annotations of a namespace; `None` if they cannot be read.
+pub async fn namespace(client: &Client, name: &str) -> Option<Namespace> {
+    let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &resource("", "v1", "Namespace", "namespaces"));
+    let found = retried(TIMEOUT, async || namespaces.get_metadata(name).await).await.ok()?;
+    let annotations = found.metadata.annotations.unwrap_or_default();
+    let overrides = Overrides::read(|key| annotations.get(key).map(String::as_str));
+    Some(Namespace { labels: found.metadata.labels.unwrap_or_default(), overrides })
+}
+
+/// A queue of a scheduler; `None` if it does not exist.
+pub async fn queue(client: &Client, object: &QueueObject, name: &str) -> Result<Option<Value>, Error> {
+    let kind = resource(object.group, object.version, object.kind, object.plural);
+    let queues: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    match retried(TIMEOUT, async || queues.get(name).await).await {
+        Ok(found) => Ok(serde_json::to_value(found).ok()),
+        // Otherwise the API is missing.
+        Err(Error::NotFound(status)) if status.details.as_ref().is_some_and(|details| details.name == name) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -28,7 +28,7 @@ use early_pods::FIX;
 pub use group::GroupSpec;
 pub use name::NameTemplate;
 pub use none::NONE;
-pub use scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Membership, Shape};
+pub use scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Membership, QueueObject, Shape};
 pub use size::Numbers;
 
 use crate::annotations::MetadataField;

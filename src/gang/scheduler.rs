@@ -46,6 +46,8 @@ pub struct GangScheduler {
     pub keeps_affinity: &'static [(MetadataField, &'static str)],
     /// PodGroup APIs, the preferred first; empty if the scheduler has none or creates its own groups.
     pub apis: &'static [GroupApi],
+    /// The objects that describe its queues.
+    pub queue_object: Option<QueueObject>,
     /// Sets the other labels and annotations of an executor.
     pub executor: fn(&MemberRequest<'_>, &mut MemberMetadata),
     /// Sets the other labels and annotations of a driver.
@@ -71,10 +73,26 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     groups_by_owner: false,
     keeps_affinity: &[],
     apis: &[],
+    queue_object: None,
     executor: nothing,
     driver: nothing,
     spec: no_spec,
 };
+
+/// The kind of objects, in no namespace, that describe the queues of a scheduler.
+#[derive(Debug)]
+pub struct QueueObject {
+    /// API group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Resource.
+    pub plural: &'static str,
+    /// What all pods of a queue together can never exceed; resources without a limit are missing.
+    pub most: fn(&Value) -> ResourceList,
+}
 
 /// The members of a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]

@@ -11,9 +11,10 @@ use serde_json::Value;
 
 use super::group::GroupSpec;
 use super::kube_batch;
-use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, QueueObject, Shape};
 use crate::annotations::MetadataField;
 use crate::snapshot::GroupApi;
+use crate::spark::resources::ResourceList;
 
 /// The queue of automatic groups: those of drivers, and of executors without a PodGroup of spark-usher.
 const QUEUE: &str = "scheduling.volcano.sh/queue-name";
@@ -38,10 +39,25 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
         kind: "PodGroup",
         count_mutable: true,
     }],
+    queue_object: Some(QueueObject {
+        group: "scheduling.volcano.sh",
+        version: "v1beta1",
+        kind: "Queue",
+        plural: "queues",
+        most: capability,
+    }),
     executor,
     spec,
     ..BASE
 };
+
+/// `spec.capability` of a Queue (`pkg/scheduler/plugins/proportion`, `capacity`).
+fn capability(queue: &Value) -> ResourceList {
+    queue
+        .pointer("/spec/capability")
+        .and_then(|most| ResourceList::from_json(&most.to_string()).ok())
+        .unwrap_or_default()
+}
 
 fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
     if request.shape != Shape::Pods {
@@ -59,6 +75,13 @@ fn spec(want: &GroupSpec, _: &GroupApi) -> Value {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn capability_of_a_queue_is_its_limit() {
+        let most = capability(&json!({"spec": {"capability": {"cpu": 64, "memory": "1Ti"}}}));
+        assert_eq!((most.get("cpu"), most.get("nvidia.com/gpu")), (Some("64".parse().unwrap()), None));
+        assert!(capability(&json!({"spec": {"weight": 1}})).is_empty());
+    }
 
     #[test]
     fn spec_contains_queue_and_min_resources() {

@@ -16,20 +16,34 @@ use crate::spark::pod::Pod;
 use crate::spark::resources::{self, ResourceList};
 
 impl Submission {
+    /// What the ConfigMaps have under a key.
+    fn data(&self, key: &str) -> Option<&str> {
+        let maps = self.resources.iter().filter(|object| text(object, &["kind"]) == "ConfigMap");
+        maps.map(|map| text(map, &["data", key])).find(|content| !content.is_empty())
+    }
+
+    /// The settings that the driver gets with this prefix: what follows it in the key, and the value.
+    pub fn settings(&self, prefix: &str) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        crate::spark::properties::each(self.data(PROPERTIES_KEY).unwrap_or_default(), |key, value| {
+            found.extend(key.strip_prefix(prefix).map(|rest| (rest.to_owned(), value.to_owned())));
+        });
+        found
+    }
+
+    /// What one executor of this configuration requests, with the other containers of its template.
+    pub fn executor_requests(&self, conf: &AppConf) -> Result<ResourceList> {
+        let Some(template) = self.data(TEMPLATE_KEY) else { return Ok(conf.executor.clone()) };
+        let named = self.settings("spark.kubernetes.executor.podTemplateContainerName").pop().map(|(_, name)| name);
+        of_template(template, named.as_deref(), &conf.executor)
+    }
+
     /// Writes the number of executors of the gang, and what one of them requests, on the driver.
     pub fn add_gang(&mut self) -> Result<()> {
-        let data = |key: &str| {
-            let maps = self.resources.iter().filter(|object| text(object, &["kind"]) == "ConfigMap");
-            maps.map(|map| text(map, &["data", key])).find(|content| !content.is_empty())
-        };
-        let properties = data(PROPERTIES_KEY).unwrap_or_default();
-        let conf = AppConf::parse(properties);
+        let conf = AppConf::parse(self.data(PROPERTIES_KEY).unwrap_or_default());
         let facts = SizeFacts { conf: Some(&conf), ..SizeFacts::default() };
         let members = facts.sizes().map_or(1, |sizes| sizes.wanted);
-        let requests = match data(TEMPLATE_KEY) {
-            Some(template) => of_template(template, container_name(properties).as_deref(), &conf.executor)?,
-            None => conf.executor.clone(),
-        };
+        let requests = self.executor_requests(&conf)?;
         let annotations = map_mut(&mut self.pod, &["metadata", "annotations"]);
         for (key, value) in [(MIN_MEMBER, members.to_string()), (EXECUTOR_RESOURCES, requests.to_json().to_string())] {
             // Whoever writes an annotation of the driver in the configuration knows better.
@@ -37,17 +51,6 @@ impl Submission {
         }
         Ok(())
     }
-}
-
-/// The container of the template that becomes Spark's.
-fn container_name(properties: &str) -> Option<String> {
-    let mut found = None;
-    crate::spark::properties::each(properties, |key, value| {
-        if key == "spark.kubernetes.executor.podTemplateContainerName" {
-            found = Some(value.to_owned());
-        }
-    });
-    found
 }
 
 /// What an executor from this template requests: Spark's own container as the configuration says, and all others.

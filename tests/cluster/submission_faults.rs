@@ -417,3 +417,49 @@ async fn five_hundred_drivers_in_twenty_namespaces() {
     let left = run(&cluster, &[&["status", "-o", "name"], &everywhere[..]].concat()).await;
     assert_eq!(left.1, "", "{left:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gang_that_never_fits_its_queue_is_not_submitted() {
+    let cluster = Cluster::start().await;
+    let policy = cluster.folder().join("policy.yaml");
+    std::fs::write(&policy, "policies:\n- name: batch\n  scheduler: {type: volcano}\n  queue: etl\n").unwrap();
+    let policy = policy.display().to_string();
+    for (answer, code, words) in [
+        (
+            json!({"spec": {"capability": {"cpu": "2"}}}),
+            1,
+            "a gang of 3 executors will never fit queue etl: it requests 3 cpu",
+        ),
+        (
+            json!({"spec": {"capability": {"cpu": "4"}}}),
+            0,
+            "note: policy batch: scheduler volcano, queue etl, a gang of 3 executors",
+        ),
+        (json!({"spec": {"weight": 1}}), 0, "a gang of 3 executors"),
+    ] {
+        let mut queue =
+            json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "etl"}});
+        queue["spec"] = answer["spec"].clone();
+        let faulty = Faulty::start(&cluster.client, move |_, path| {
+            if path.contains("/queues/etl") { Fault::Body(vec![queue.to_string()], End::Clean) } else { Fault::None }
+        })
+        .await;
+        let master = faulty.master();
+        let done = run(
+            &cluster,
+            &[&PI[..], &["--no-wait", "--master", &master, "--policy", &policy, "local:///opt/pi.jar"]].concat(),
+        )
+        .await;
+        assert!(done.0 == Some(code) && done.2.contains(words), "{answer}: {done:?}");
+        assert_eq!(drivers(&cluster).await.len(), usize::from(code == 0));
+        let _ = cluster
+            .pods()
+            .delete("pi-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
+            .await;
+    }
+    // The API of queues is missing: that is said, and the application is submitted.
+    let done = run(&cluster, &[&PI[..], &["--no-wait", "--policy", &policy, "local:///opt/pi.jar"]].concat()).await;
+    assert!(done.0 == Some(0) && done.2.contains("whether the gang fits queue etl is not known"), "{done:?}");
+    let done = run(&cluster, &[&PI[..], &["--policy", "/nonexistent", "local:///opt/pi.jar"]].concat()).await;
+    assert!(done.0 == Some(2) && done.2.contains("expected a policy file after --policy"), "{done:?}");
+}

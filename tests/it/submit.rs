@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use spark_usher::spark::properties;
 use spark_usher::spark::version::SparkVersion;
+use spark_usher::submission::{Preview, preview};
 use spark_usher::submit::{self, Environment, Files, SparkConf, Submission, Unique};
 
 fn fixtures() -> PathBuf {
@@ -254,4 +255,60 @@ fn objects_equal_those_of_spark_submit_4_3_0() {
 #[test]
 fn objects_equal_those_of_spark_submit_3_5_9() {
     compare("3.5.9");
+}
+
+fn previewed(config: &str, more: &[&str]) -> Preview {
+    let arguments = ["--name=etl", "--class=a.B", "--num-executors=40", "--executor-memory=14g", "--executor-cores=4"];
+    let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
+    arguments.push("--conf=spark.kubernetes.container.image=reg.example/spark:1".to_owned());
+    arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
+    arguments.push("local:///x.jar".to_owned());
+    let submission = submitted(&arguments, SparkVersion::NEWEST).unwrap();
+    let policies = spark_usher::config::from_text(config).unwrap().policies;
+    preview(&submission, &policies, None).unwrap()
+}
+
+const VOLCANO: &str = "policies:\n- name: batch\n  scheduler: {type: volcano}\n  queue: etl\n";
+
+#[test]
+fn preview_says_what_the_policies_will_do() {
+    let found = previewed(VOLCANO, &[]);
+    assert_eq!(
+        (found.policy.as_deref(), found.scheduler.as_str(), found.queue.as_deref(), found.members),
+        (Some("batch"), "volcano", Some("etl"), Some(40))
+    );
+    assert_eq!(
+        found.summary(),
+        "policy batch: scheduler volcano, queue etl, a gang of 40 executors, 160 cpu, 630760Mi memory in all"
+    );
+    assert_eq!(found.denials, Vec::<String>::new());
+    // The driver's annotations count, where the policy allows them.
+    let found = previewed(VOLCANO, &["--conf=spark.kubernetes.driver.annotation.spark-usher.io/min-member=10"]);
+    assert_eq!(found.members, Some(10), "{found:?}");
+    let found = previewed("policies: []", &[]);
+    assert_eq!((found.members, found.queue.as_deref(), found.scheduler.as_str()), (None, None, "default-scheduler"));
+    assert!(found.summary().ends_with("no gang"), "{}", found.summary());
+}
+
+#[test]
+fn gang_that_never_fits_its_queue_is_known() {
+    let found = previewed(VOLCANO, &[]);
+    let (object, queue) = found.queue_object().unwrap();
+    assert_eq!((object.plural, queue), ("queues", "etl"));
+    let fits = |capability: Value| found.never_fits(&(object.most)(&json!({"spec": {"capability": capability}})));
+    assert_eq!(
+        fits(json!({"cpu": "64", "memory": "1Ti"})).unwrap(),
+        "a gang of 40 executors will never fit queue etl: it requests 160 cpu, and the queue has at most 64"
+    );
+    assert_eq!((fits(json!({"cpu": "160"})), fits(json!({})), fits(json!({"memory": "2Ti"}))), (None, None, None));
+}
+
+#[test]
+fn submission_that_the_policy_denies_is_known() {
+    let enforced =
+        "policies:\n- name: batch\n  scheduler: {type: volcano}\n  queue: etl\n  queues: [etl]\n  validate: Enforce\n";
+    assert_eq!(previewed(enforced, &[]).denials, Vec::<String>::new());
+    let other = "--conf=spark.kubernetes.executor.label.kueue.x-k8s.io/queue-name=gold";
+    let found = previewed(enforced, &[other]);
+    assert!(found.denials.iter().any(|why| why.contains("gold")), "{found:?}");
 }
