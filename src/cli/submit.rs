@@ -362,7 +362,7 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     // From here on a signal does not end the process between two objects.
     let mut interrupt = Interrupt::listen(INTERRUPTED)?;
     let mut uploaded = Uploaded::default();
-    let sent = match upload(&submission.uploads, &|| !interrupt.has_come(), &mut uploaded) {
+    let sent = match upload(&submission.uploads, &app.conf, &mut interrupt, &mut uploaded).await {
         Ok(()) => cluster::create(&client, &submission, &mut interrupt).await,
         Err(_) if interrupt.has_come() => Err(cluster::Interrupted.into()),
         Err(error) => Err(error),
@@ -370,8 +370,8 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     let driver = match sent {
         Ok(driver) => driver,
         Err(error) => {
-            for left in uploaded.take_back() {
-                writeln!(err, "warning: {} is left behind", one_line(&left.display().to_string()))?;
+            for left in uploaded.take_back().await {
+                writeln!(err, "warning: {} is left behind", one_line(&left))?;
             }
             return Err(error);
         }

@@ -27,6 +27,8 @@ mod recover;
 pub mod replica;
 mod report;
 pub mod request;
+#[cfg(feature = "s3")]
+mod s3;
 pub mod signing;
 pub mod snapshot_metrics;
 mod stream;

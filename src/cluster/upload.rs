@@ -6,27 +6,35 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::submit::Upload;
+use crate::runtime::shutdown::Interrupt;
+use crate::submit::{SparkConf, Upload};
 
 /// Bytes that are copied between two looks at whether to go on.
 const PIECE: usize = 1 << 20;
 
-/// The files and folders that were created, in this order.
+/// The files, folders and objects that were created, in this order.
 #[derive(Debug, Default)]
 pub struct Uploaded {
     created: Vec<PathBuf>,
+    #[cfg(feature = "s3")]
+    objects: Vec<super::s3::Written>,
 }
 
 impl Uploaded {
     /// Deletes what was created. Returns what is left behind.
     #[must_use]
-    pub fn take_back(self) -> Vec<PathBuf> {
-        let left = self.created.into_iter().rev().filter(|path| {
-            let deleted = if path.is_dir() { std::fs::remove_dir(path) } else { std::fs::remove_file(path) };
-            deleted.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
-        });
-        let mut left: Vec<PathBuf> = left.collect();
-        left.reverse();
+    pub async fn take_back(self) -> Vec<String> {
+        let mut left = Vec::new();
+        for path in self.created.into_iter().rev() {
+            let deleted = if path.is_dir() { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
+            if deleted.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+                left.insert(0, path.display().to_string());
+            }
+        }
+        #[cfg(feature = "s3")]
+        for object in self.objects {
+            left.extend(object.take_back().await);
+        }
         left
     }
 
@@ -58,28 +66,55 @@ impl Uploaded {
         // Whoever writes to a mounted folder may learn only now that it is full. Some file systems support neither of these.
         match target.sync_all() {
             Err(error) if !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
-                Err(error)?
+                Err(error)?;
             }
             _ => {}
         }
         let _ = std::fs::set_permissions(to, permissions);
         Ok(())
     }
+
+    #[cfg(feature = "s3")]
+    async fn write(&mut self, conf: &SparkConf, from: &str, to: &str, interrupt: &mut Interrupt) -> anyhow::Result<()> {
+        let written = tokio::select! {
+            biased;
+            () = interrupt.wait() => bail!("interrupted"),
+            written = super::s3::write(conf, from, to) => written?,
+        };
+        self.objects.push(written);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "s3"))]
+    #[expect(clippy::unused_async, reason = "with S3 it is async")]
+    async fn write(&mut self, _: &SparkConf, _: &str, _: &str, _: &mut Interrupt) -> anyhow::Result<()> {
+        bail!("this program was built without support for S3 (the feature s3)")
+    }
 }
 
-/// Copies the files while `goes_on`. Only folders that this machine mounts can be their destination. What was created, on success and
-/// after a failure, is in `done`.
-pub fn upload(uploads: &[Upload], goes_on: &dyn Fn() -> bool, done: &mut Uploaded) -> anyhow::Result<()> {
+/// Copies the files, until a signal comes. Their destinations are folders that this machine mounts, or S3-compatible storage with the
+/// settings of this configuration. What was created, on success and after a failure, is in `done`.
+pub async fn upload(
+    uploads: &[Upload],
+    conf: &SparkConf,
+    interrupt: &mut Interrupt,
+    done: &mut Uploaded,
+) -> anyhow::Result<()> {
     for Upload { from, to } in uploads {
-        let path = match to.split_once(':') {
-            None => to.as_str(),
-            Some(("file", path)) => path.strip_prefix("//").unwrap_or(path),
+        let failed = || format!("cannot upload {from} to {to}");
+        match to.split_once(':') {
+            None => done.copy(from, Path::new(to), &|| !interrupt.has_come()).with_context(failed)?,
+            Some(("file", path)) => {
+                let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+                done.copy(from, path, &|| !interrupt.has_come()).with_context(failed)?;
+            }
+            Some(("s3a" | "s3n" | "s3", _)) => done.write(conf, from, to, interrupt).await.with_context(failed)?,
             Some((scheme, _)) => bail!(
-                "cannot upload {from} to {to}: {scheme} is not supported; expected spark.kubernetes.file.upload.path to be a folder or \
-                 file:///FOLDER that the driver mounts too, or files at addresses that the driver can read (local://, https://, s3a:// …)"
+                "{}: {scheme} is not supported; expected spark.kubernetes.file.upload.path to be a folder or file:///FOLDER that the driver \
+                 mounts too, or s3a://BUCKET/PATH, or files at addresses that the driver can read (local://, https://, hdfs:// …)",
+                failed()
             ),
-        };
-        done.copy(from, Path::new(path), goes_on).with_context(|| format!("cannot upload {from} to {to}"))?;
+        }
     }
     Ok(())
 }
@@ -97,45 +132,51 @@ mod tests {
             .collect()
     }
 
-    #[test]
-    fn upload_that_fails_leaves_nothing_behind() {
+    async fn sent(uploads: &[Upload], done: &mut Uploaded) -> anyhow::Result<()> {
+        upload(uploads, &SparkConf::default(), &mut Interrupt::never(), done).await
+    }
+
+    #[tokio::test]
+    async fn upload_that_fails_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
         for (name, size) in [("a", 10), ("b", 3 * PIECE)] {
             std::fs::write(folder.path().join(name), vec![7; size]).unwrap();
         }
         let mut done = Uploaded::default();
-        upload(&uploads(folder.path(), &["a", "b"]), &|| true, &mut done).unwrap();
+        sent(&uploads(folder.path(), &["a", "b"]), &mut done).await.unwrap();
         assert_eq!(std::fs::read(folder.path().join("up/id/b")).unwrap().len(), 3 * PIECE);
-        assert_eq!(done.take_back(), Vec::<PathBuf>::new());
+        assert_eq!(done.take_back().await, Vec::<String>::new());
         assert!(!folder.path().join("up").exists());
 
         let mut done = Uploaded::default();
-        let error = upload(&uploads(folder.path(), &["a", "missing"]), &|| true, &mut done).unwrap_err();
+        let error = sent(&uploads(folder.path(), &["a", "missing"]), &mut done).await.unwrap_err();
         assert!(format!("{error:#}").contains("cannot upload") && folder.path().join("up/id/a").exists());
-        assert!(done.take_back().is_empty() && !folder.path().join("up").exists());
+        assert!(done.take_back().await.is_empty() && !folder.path().join("up").exists());
 
         // Interrupted within a file.
         let (looks, mut done) = (Cell::new(0), Uploaded::default());
         let goes_on = || looks.replace(looks.get() + 1) < 2;
-        assert!(upload(&uploads(folder.path(), &["b"]), &goes_on, &mut done).is_err());
-        assert!(done.take_back().is_empty() && !folder.path().join("up").exists());
+        let to = folder.path().join("up/id/b");
+        assert!(done.copy(&folder.path().join("b").display().to_string(), &to, &goes_on).is_err());
+        assert!(done.take_back().await.is_empty() && !folder.path().join("up").exists());
     }
 
-    #[test]
-    fn what_others_put_there_stays_and_is_named() {
+    #[tokio::test]
+    async fn what_others_put_there_stays_and_is_named() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), "x").unwrap();
         let mut done = Uploaded::default();
-        upload(&uploads(folder.path(), &["a"]), &|| true, &mut done).unwrap();
+        sent(&uploads(folder.path(), &["a"]), &mut done).await.unwrap();
         std::fs::write(folder.path().join("up/id/other"), "").unwrap();
-        assert_eq!(done.take_back(), [folder.path().join("up"), folder.path().join("up/id")]);
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        assert_eq!(done.take_back().await, [path("up"), path("up/id")]);
         assert!(folder.path().join("up/id/other").exists());
     }
 
-    #[test]
-    fn other_destinations_are_refused() {
+    #[tokio::test]
+    async fn other_destinations_are_refused() {
         let upload_to = |to: &str| Upload { from: "/etc/hostname".to_owned(), to: to.to_owned() };
-        let error = upload(&[upload_to("hdfs://nn/x")], &|| true, &mut Uploaded::default()).unwrap_err();
+        let error = sent(&[upload_to("hdfs://nn/x")], &mut Uploaded::default()).await.unwrap_err();
         assert!(error.to_string().contains("hdfs is not supported"), "{error}");
     }
 }

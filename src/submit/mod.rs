@@ -18,6 +18,7 @@ mod java;
 mod names;
 mod options;
 mod pod_template;
+mod s3;
 mod scala;
 mod steps;
 mod substitution;
@@ -35,6 +36,7 @@ pub use error::{Result, SubmitError};
 pub use files::{Files, Upload};
 pub use names::Unique;
 pub use options::{Application, Environment, Options, Resource, master_url, prepare, settings};
+pub use s3::{S3Settings, s3_location};
 
 use crate::spark::labels;
 use crate::spark::version::SparkVersion;

@@ -4,6 +4,7 @@ use std::process::{Command, Output};
 
 use crate::support::cluster::Cluster;
 use crate::support::process::program;
+use crate::support::s3::Storage;
 use kube::api::{DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::{Api, Client};
@@ -145,7 +146,7 @@ async fn what_cannot_be_submitted_is_said_and_leaves_nothing() {
                 image,
                 "--class",
                 "a.B",
-                "--conf=spark.kubernetes.driver.service.ipFamilyPolicy=Sometimes",
+                "--conf=spark.kubernetes.driver.service.ipFamilyPolicy=PreferDualStack",
                 "--conf=spark.kubernetes.driver.service.label.a/b/c=d",
                 "local:///x.jar",
             ],
@@ -166,9 +167,9 @@ async fn what_cannot_be_submitted_is_said_and_leaves_nothing() {
             "no-such-namespace",
         ),
         (
-            &[image, "--class", "a.B", "--conf=spark.kubernetes.file.upload.path=s3a://bucket", "/etc/hostname"],
+            &[image, "--class", "a.B", "--conf=spark.kubernetes.file.upload.path=hdfs://nn/up", "/etc/hostname"],
             1,
-            "s3a is not supported",
+            "hdfs is not supported",
         ),
     ] {
         let done = submit(&cluster, arguments).await;
@@ -179,4 +180,50 @@ async fn what_cannot_be_submitted_is_said_and_leaves_nothing() {
         let left: Vec<_> = left.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();
         assert!(left.is_empty(), "{arguments:?}: {left:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn local_files_are_uploaded_to_s3_and_deleted_if_the_application_is_not_submitted() {
+    let cluster = Cluster::start().await;
+    let storage = Storage::start().await;
+    let at = |name: &str| cluster.folder().join(name).display().to_string();
+    let (jar, data) = (at("app.jar"), at("data.bin"));
+    std::fs::write(&jar, "jar").unwrap();
+    // More than one part.
+    std::fs::write(&data, vec![7; 12 << 20]).unwrap();
+    let endpoint = format!("--conf=spark.hadoop.fs.s3a.endpoint={}", storage.endpoint);
+    let settings = [
+        endpoint.as_str(),
+        "--conf=spark.hadoop.fs.s3a.path.style.access=true",
+        "--conf=spark.hadoop.fs.s3a.access.key=own-key",
+        "--conf=spark.hadoop.fs.s3a.secret.key=own-secret",
+        "--conf=spark.hadoop.fs.s3a.endpoint.region=eu-west-3",
+        "--conf=spark.kubernetes.file.upload.path=s3a://bucket/up",
+        "--files",
+        data.as_str(),
+    ];
+    let done = submit(&cluster, &[&PI[..], &settings, &[jar.as_str()]].concat()).await;
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let objects = storage.objects();
+    let named = |end: &str| objects.iter().find(|(path, _)| path.ends_with(end)).unwrap().clone();
+    assert_eq!((objects.len(), named("/data.bin").1, named("/app.jar").1), (2, 12 << 20, 3));
+    assert!(named("/app.jar").0.starts_with("/bucket/up/spark-upload-"), "{objects:?}");
+    let credentials = storage.credentials();
+    assert!(
+        credentials.iter().all(|one| one.starts_with("own-key/") && one.contains("/eu-west-3/s3/")),
+        "{credentials:?}"
+    );
+    let maps = objects_of_conf(&cluster).await;
+    let uri = format!("spark.jars=s3a\\://bucket/up/{}", named("/app.jar").0.trim_start_matches("/bucket/up/"));
+    assert!(maps.contains(&uri), "{maps}");
+    // It is not submitted: nothing is left behind.
+    let missing = ["--conf=spark.kubernetes.namespace=no-such-namespace", "-n", "no-such-namespace"];
+    let done = submit(&cluster, &[&PI[..], &missing, &settings, &[jar.as_str()]].concat()).await;
+    assert_eq!((done.status.code(), storage.objects()), (Some(1), objects), "{}", text(&done.stderr));
+}
+
+async fn objects_of_conf(cluster: &Cluster) -> String {
+    let maps = objects(&cluster.client, &cluster.namespace, "", "ConfigMap", "configmaps");
+    let maps = maps.list(&ListParams::default()).await.unwrap().items;
+    maps.iter().filter_map(|map| map.data["data"]["spark.properties"].as_str()).collect()
 }

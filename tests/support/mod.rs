@@ -26,6 +26,8 @@ pub mod planned;
 #[cfg(feature = "sandbox")]
 pub mod process;
 pub mod rng;
+#[cfg(feature = "sandbox")]
+pub mod s3;
 
 use std::path::{Path, PathBuf};
 
