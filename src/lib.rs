@@ -43,7 +43,7 @@
 //! | [`nodes`] | which nodes refuse or break executors, and which are suspect |
 //! | [`recorder`] | aggregation of Events |
 //! | [`views`] | what the debug port and the command line show |
-//! | [`submission`] | submission ids, the state of a driver's pod and how it changes, and what spark-submit prints about it |
+//! | [`submission`] | submission ids, the state of a driver's pod and how it changes, what the policies will do with a submission, and what spark-submit prints about it |
 //! | [`ui`] | the web page: reports as HTML |
 //! | [`reconcile`] | the plan for one application: one file per rule |
 //! | [`controller`] | path B: work queue, lookups, confirmations, poll schedule, rate limit |
