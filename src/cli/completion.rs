@@ -55,7 +55,7 @@ fn file_named(command: Command) -> Command {
 fn with_options_of_submit(command: Command) -> Command {
     command.mut_subcommand("submit", |submit| {
         let spark = SPARK_OPTIONS.iter().map(|name| option(name, "VALUE", &format!("Option of spark-submit: {name}")));
-        let own = super::submit::OPTIONS.iter().map(|(name, value, help)| option(name, value, help));
+        let own = super::submit_options::OPTIONS.iter().map(|(name, value, help)| option(name, value, help));
         submit.args(spark.chain(own)).disable_help_flag(true)
     })
 }

@@ -29,6 +29,7 @@ mod serve;
 mod spark_compatible;
 mod status;
 mod submit;
+mod submit_options;
 mod timeline;
 mod watch;
 mod why;

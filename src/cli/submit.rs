@@ -1,18 +1,18 @@
 //! `spark-usher submit`: spark-submit in cluster mode, without a JVM.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 
-use super::drivers::{ApiServer, Which};
+use super::drivers::Which;
 use super::environment::environment;
 use super::follow::{Ended, Follow, Form};
 use super::local_files::LocalFiles;
 use super::output::{FAILED, INTERRUPTED, OK, UNKNOWN_END, block_on, failed, one_line, plain, unreadable};
 use super::program::program;
 use super::spark_compatible;
+use super::submit_options::{DryRun, Format, HELP, Own};
 use crate::cluster::drivers::Selection;
 use crate::cluster::upload::{Uploaded, upload};
 use crate::cluster::{client, submit as cluster};
@@ -23,8 +23,7 @@ use crate::runtime::{clock, random};
 use crate::snapshot::Namespace;
 use crate::spark::version::SparkVersion;
 use crate::submission::{DriverStatus, Preview, SubmissionId, preview};
-use crate::submit::{self, Access, Options, Rest, SparkConf, Submission, SubmitError, Unique, Waiting};
-use crate::text::is_dns_label;
+use crate::submit::{self, Access, Options, SparkConf, Submission, SubmitError, Unique, Waiting};
 
 /// Versions whose spark-submit is reproduced, by their minor version and the patch that is assumed for it.
 const VERSIONS: [SparkVersion; 5] = [
@@ -49,218 +48,23 @@ pub(super) struct Args {
     arguments: Vec<String>,
 }
 
-const HELP: &str = "\
-Options of spark-submit: --master, --name, --class, --conf, --properties-file, --load-spark-defaults, --jars, --files, --py-files,
---archives, --packages, --exclude-packages, --repositories, --driver-memory, --driver-cores, --driver-java-options,
---driver-library-path, --driver-class-path, --executor-memory, --executor-cores, --num-executors, --queue, --principal, --keytab,
---proxy-user. Only cluster mode on Kubernetes: --deploy-mode cluster is the default.
-
-Options of spark-usher:
-  --dry-run[=server]       Print what would be created, in this order, as a v1 List; nothing is sent, or (server) everything is sent
-                           but not stored: admission, quota and defaults of the API server apply
-  -o, --output FORMAT      With --dry-run: yaml or json [default: yaml]. Without: text, or json for an event in each line
-  --follow                 Print the driver's log while waiting
-  --no-wait                Do not wait for the end: the same as --conf spark.kubernetes.submission.waitAppCompletion=false
-  --gang                   Write the number of executors and what one requests on the driver, for the gang that the policy makes
-  --policy FILE            Validate the submission against this policy file of spark-usher: print what it does with it; do not submit what
-                           it denies, or a gang that never fits its queue, where the scheduler has queues with limits (Volcano)
-  --spark-exit-codes       Exit with 0 however the driver ends
-  --spark-compatible       The same, and print what spark-submit logs
-  --spark-version VERSION  The Spark in the image, 3.5 to 4.3 [default: the image's tag if it begins with a version, else 4.3.0]
-  -n, --namespace NAME     The same as --conf spark.kubernetes.namespace=NAME
-  --kubeconfig FILE        The default is $KUBECONFIG, ~/.kube/config, or the service account of the pod
-  --context NAME           Context of the kubeconfig
-  --version                Print the version of spark-usher, and for which versions of Spark it submits
-  --help                   Print this
-
---kill ID and --status ID do and print what they do in spark-submit. The exit code is 0 if the application succeeded, or was submitted
-with --no-wait; 1 if it was not submitted; 2 if the arguments are wrong; 3 if it failed; 4 if its driver was deleted; 5 if it was
-submitted, but its end is not known, because it cannot be watched; 130 after Ctrl-C, which leaves an application that was submitted
-running. A second Ctrl-C ends immediately, and may leave a part of a submission behind.
-
-Without --master, spark.master and $MASTER, the API server of the kubeconfig is used.";
-
-/// Options that have no equal in spark-submit, for completions: name, value and help.
-pub(super) const OPTIONS: [(&str, &str, &str); 17] = [
-    ("--dry-run", "", "Print what would be created"),
-    ("--output", "FORMAT", "yaml or json with --dry-run, otherwise text or json"),
-    ("--follow", "", "Print the driver's log while waiting"),
-    ("--no-wait", "", "Do not wait for the end"),
-    ("--gang", "", "Write the size of the gang on the driver"),
-    ("--policy", "FILE", "Validate the submission against a policy file"),
-    ("--spark-exit-codes", "", "Exit with 0 however the driver ends"),
-    ("--spark-compatible", "", "The same, and print what spark-submit logs"),
-    ("--spark-version", "VERSION", "The Spark in the image"),
-    ("--namespace", "NAME", "The namespace"),
-    ("--kubeconfig", "FILE", "The kubeconfig"),
-    ("--context", "NAME", "Context of the kubeconfig"),
-    ("--kill", "ID", "As spark-submit --kill"),
-    ("--status", "ID", "As spark-submit --status"),
-    ("--load-spark-defaults", "", "Read spark-defaults.conf beside --properties-file"),
-    ("--verbose", "", "Accepted, without effect"),
-    ("--help", "", "Print help"),
-];
-
-/// Those that have no value.
-const SWITCHES: [&str; 8] = [
-    "--version",
-    "--follow",
-    "--no-wait",
-    "--gang",
-    "--spark-exit-codes",
-    "--spark-compatible",
-    "--help",
-    "--load-spark-defaults",
-];
-
-/// The options that spark-submit does not have.
-#[derive(Debug, Default)]
-struct Own {
-    dry_run: Option<DryRun>,
-    format: Option<Format>,
-    help: bool,
-    shows_version: bool,
-    follow: bool,
-    no_wait: bool,
-    gang: bool,
-    spark_exit_codes: bool,
-    spark_compatible: bool,
-    kill: Option<String>,
-    status: Option<String>,
-    version: Option<String>,
-    policy: Option<PathBuf>,
-    namespace: Option<String>,
-    kubeconfig: Option<PathBuf>,
-    context: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DryRun {
-    Client,
-    Server,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    Text,
-    Json,
-    Yaml,
-}
-
-impl Own {
-    fn take<'a>(&mut self, name: &str, inline: Option<&'a str>, rest: &mut Rest<'a>) -> Result<bool, SubmitError> {
-        if let (Some(value), true) = (inline, SWITCHES.contains(&name)) {
-            return Err(SubmitError::expected(&format!("{name} without a value, not {name}={value}")));
-        }
-        let next = rest.clone().next().map(String::as_str);
-        if name == "--dry-run" && inline.is_none() && matches!(next, Some("server" | "client")) {
-            return Err(SubmitError::expected("--dry-run or --dry-run=server: its value follows a ="));
-        }
-        let mut value = || {
-            let value = inline.map(str::to_owned).or_else(|| rest.next().cloned());
-            value.ok_or_else(|| SubmitError::expected(&format!("a value after {name}")))
-        };
-        match name {
-            "--dry-run" => {
-                self.dry_run = Some(match inline {
-                    None | Some("client") => DryRun::Client,
-                    Some("server") => DryRun::Server,
-                    Some(other) => {
-                        return Err(SubmitError::expected(&format!("--dry-run or --dry-run=server, not {other}")));
-                    }
-                });
-            }
-            "--help" | "-h" => self.help = true,
-            "--version" => self.shows_version = true,
-            "--output" | "-o" => {
-                self.format = Some(match value()?.as_str() {
-                    "json" => Format::Json,
-                    "yaml" => Format::Yaml,
-                    "text" => Format::Text,
-                    other => return Err(SubmitError::expected(&format!("-o yaml, json or text, not {other}"))),
-                });
-            }
-            "--follow" => self.follow = true,
-            "--no-wait" => self.no_wait = true,
-            "--gang" => self.gang = true,
-            "--spark-exit-codes" => self.spark_exit_codes = true,
-            "--spark-compatible" => self.spark_compatible = true,
-            "--kill" => self.kill = Some(value()?),
-            "--status" => self.status = Some(value()?),
-            "--policy" => self.policy = Some(value()?.into()),
-            "--spark-version" => self.version = Some(value()?),
-            "--namespace" | "-n" => self.namespace = Some(value()?),
-            "--kubeconfig" => self.kubeconfig = Some(value()?.into()),
-            "--context" => self.context = Some(value()?),
-            _ => return Ok(false),
-        }
-        Ok(true)
+/// `--kill` or `--status`.
+fn request(own: &Own, id: &str, options: &Options, err: &mut dyn Write) -> io::Result<u8> {
+    let env = match environment() {
+        Ok(env) => env,
+        Err(error) => return failed(err, &error),
+    };
+    let found = submit::settings(options, &env, &LocalFiles);
+    let read = found.and_then(|(conf, warnings)| Ok((own.server(&conf)?, submit::kill_grace_period(&conf)?, warnings)));
+    let (server, grace, warnings) = match read {
+        Ok(read) => read,
+        Err(error) => return unreadable(err, &error),
+    };
+    for warning in warnings {
+        writeln!(err, "warning: {}", one_line(&warning))?;
     }
-
-    /// What excludes each other.
-    fn check(&self) -> Result<(), SubmitError> {
-        let is_request = self.kill.is_some() || self.status.is_some();
-        let has_own = self.dry_run.is_some() || self.format.is_some() || self.follow || self.no_wait || self.gang;
-        let wrong = match (self.dry_run, self.format) {
-            _ if self.kill.is_some() && self.status.is_some() => "only one of --kill and --status",
-            _ if is_request && has_own => {
-                "none of --dry-run, --output, --follow, --no-wait and --gang with --kill or --status: the commands kill and status have more"
-            }
-            (None, Some(Format::Yaml)) => "--dry-run with -o yaml",
-            (Some(_), Some(Format::Text)) => "-o yaml or -o json with --dry-run",
-            _ if self.no_wait && self.follow => "only one of --follow and --no-wait",
-            (_, Some(_)) if self.spark_compatible => "only one of --output and --spark-compatible",
-            _ if self.spark_compatible && self.follow => "only one of --follow and --spark-compatible",
-            _ => match self.namespace.as_deref().filter(|namespace| !is_dns_label(namespace)) {
-                Some(namespace) => return Err(SubmitError::expected(&format!("a namespace, not {namespace:?}"))),
-                None => return Ok(()),
-            },
-        };
-        Err(SubmitError::expected(wrong))
-    }
-
-    /// The options that name the API server again, for another command, each with a blank after it.
-    fn place(&self, master: Option<&str>) -> String {
-        let kubeconfig = self.kubeconfig.as_ref().map(|path| path.display().to_string());
-        [("--kubeconfig", kubeconfig.as_deref()), ("--context", self.context.as_deref()), ("--master", master)]
-            .into_iter()
-            .filter_map(|(name, value)| Some(format!("{name} {} ", quoted(value?))))
-            .collect()
-    }
-
-    /// The API server, with what the configuration says about it.
-    fn server(&self, conf: &SparkConf) -> Result<ApiServer, SubmitError> {
-        Ok(ApiServer {
-            kubeconfig: self.kubeconfig.clone(),
-            context: self.context.clone(),
-            master: conf.get("spark.master").map(str::to_owned),
-            access: Access::of(conf)?,
-        })
-    }
-
-    /// `--kill` or `--status`.
-    fn request(&self, id: &str, options: &Options, err: &mut dyn Write) -> io::Result<u8> {
-        let env = match environment() {
-            Ok(env) => env,
-            Err(error) => return failed(err, &error),
-        };
-        let found = submit::settings(options, &env, &LocalFiles);
-        let read =
-            found.and_then(|(conf, warnings)| Ok((self.server(&conf)?, submit::kill_grace_period(&conf)?, warnings)));
-        let (server, grace, warnings) = match read {
-            Ok(read) => read,
-            Err(error) => return unreadable(err, &error),
-        };
-        for warning in warnings {
-            writeln!(err, "warning: {}", one_line(&warning))?;
-        }
-        let which = Which { ids: vec![id.to_owned()], namespace: self.namespace.clone(), server, ..Which::default() };
-        if self.kill.is_some() {
-            spark_compatible::kill(&which, grace, err)
-        } else {
-            spark_compatible::status(&which, err)
-        }
-    }
+    let which = Which { ids: vec![id.to_owned()], namespace: own.namespace.clone(), server, ..Which::default() };
+    if own.kill.is_some() { spark_compatible::kill(&which, grace, err) } else { spark_compatible::status(&which, err) }
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
@@ -286,7 +90,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         return unreadable(err, &error);
     }
     if let Some(id) = own.kill.as_ref().or(own.status.as_ref()) {
-        return own.request(id, &options, err);
+        return request(&own, id, &options, err);
     }
     match block_on(submitted(options, own, out, err)) {
         Ok(code) => Ok(code),
@@ -318,10 +122,11 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     if own.kubeconfig.is_some() || context.is_some() {
         found = Ok(found?);
     }
-    if let Ok(config) = &found {
-        // Every other way to name the API server precedes this variable.
-        let url = config.cluster_url.to_string();
-        env.variables.set_if_missing("MASTER", &format!("k8s://{}", url.trim_end_matches('/')));
+    // Every other way to name the API server precedes this variable.
+    let of_kubeconfig =
+        found.as_ref().ok().map(|config| format!("k8s://{}", config.cluster_url.to_string().trim_end_matches('/')));
+    if let Some(url) = &of_kubeconfig {
+        env.variables.set_if_missing("MASTER", url);
     }
     let unique = unique();
     let app = submit::prepare(&options, &env, &LocalFiles, unique.millis)?;
@@ -370,7 +175,9 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     let driver = match sent {
         Ok(driver) => driver,
         Err(error) => {
-            for left in uploaded.take_back().await {
+            // A driver that exists all the same needs its files.
+            let left = if error.is::<cluster::MayExist>() { uploaded.all() } else { uploaded.take_back().await };
+            for left in left {
                 writeln!(err, "warning: {} is left behind", one_line(&left))?;
             }
             return Err(error);
@@ -396,7 +203,7 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     if !waits {
         return Ok(OK);
     }
-    let place = own.place(options.master.as_deref());
+    let place = own.place(Some(master).filter(|master| Some(*master) != of_kubeconfig.as_deref()));
     let form = match own.format {
         _ if own.spark_compatible => Form::Spark { interval },
         Some(Format::Json) => Form::Json,
@@ -472,16 +279,6 @@ async fn wait(
             writeln!(err, "error: the application was submitted, but {what}: {error}\n{goes_on}")?;
             Ok(if has_sparks_codes { OK } else { UNKNOWN_END })
         }
-    }
-}
-
-/// A word of a shell.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:.-_=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -19,7 +19,7 @@ const RETRIES: Duration = Duration::from_secs(30);
 pub(super) struct Written {
     store: Arc<AmazonS3>,
     key: Path,
-    uri: String,
+    pub(super) uri: String,
 }
 
 impl Written {

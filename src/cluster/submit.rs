@@ -69,6 +69,11 @@ pub async fn create(
 #[error("interrupted")]
 pub struct Interrupted;
 
+/// The pod could not be created, as far as is known; but it may exist.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct MayExist(String);
+
 /// Creates the pod. Where an answer is lost, the pod is looked for: it is ours if it has the id of the application.
 async fn create_pod(
     pods: &Api<DynamicObject>,
@@ -82,8 +87,12 @@ async fn create_pod(
     let mut may_exist = false;
     loop {
         if interrupt.has_come() {
-            let left = if may_exist { format!("{what} may exist") } else { "nothing was created".to_owned() };
-            return Err(anyhow::Error::from(Interrupted).context(left));
+            let error = anyhow::Error::from(Interrupted);
+            return Err(if may_exist {
+                error.context(MayExist(format!("{what} may exist")))
+            } else {
+                error.context("nothing was created")
+            });
         }
         let params = PostParams::default();
         let sent = call(TIMEOUT, async { pods.create(&params, pod).await.map_err(Error::from) }).await;
@@ -102,9 +111,10 @@ async fn create_pod(
                 }
                 Ok(_) => {}
                 Err(unknown) => {
-                    return Err(anyhow!(
+                    return Err(MayExist(format!(
                         "cannot create {what}: {error}; it may exist all the same: it cannot be looked for: {unknown}"
-                    ));
+                    ))
+                    .into());
                 }
             }
         }
@@ -117,9 +127,10 @@ async fn create_pod(
             }
             // A request that was not answered may still be processed.
             None if matches!(error, Error::Timeout(_)) => {
-                return Err(anyhow!(
+                return Err(MayExist(format!(
                     "cannot create {what}: {error}; it does not exist yet, but the API server may still create it"
-                ));
+                ))
+                .into());
             }
             None => return Err(anyhow!("cannot create {what}: {error}")),
         }

@@ -21,6 +21,14 @@ pub struct Uploaded {
 }
 
 impl Uploaded {
+    /// What was created.
+    pub fn all(&self) -> Vec<String> {
+        let files = self.created.iter().map(|path| path.display().to_string());
+        #[cfg(feature = "s3")]
+        let files = files.chain(self.objects.iter().map(|object| object.uri.clone()));
+        files.collect()
+    }
+
     /// Deletes what was created. Returns what is left behind.
     #[must_use]
     pub async fn take_back(self) -> Vec<String> {

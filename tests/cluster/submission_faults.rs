@@ -463,3 +463,22 @@ async fn gang_that_never_fits_its_queue_is_not_submitted() {
     let done = run(&cluster, &[&PI[..], &["--policy", "/nonexistent", "local:///opt/pi.jar"]].concat()).await;
     assert!(done.0 == Some(2) && done.2.contains("expected a policy file after --policy"), "{done:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_a_driver_that_may_exist_stay_and_are_named() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::start(&cluster.client, |method, path| match method {
+        "POST" if path.contains("/pods") => Fault::StatusAfter(500),
+        "GET" if path.contains("/pods/pi-driver") => Fault::Status(403),
+        _ => Fault::None,
+    })
+    .await;
+    let (up, jar) = (cluster.folder().join("up"), cluster.folder().join("app.jar"));
+    std::fs::write(&jar, "jar").unwrap();
+    let up_conf = format!("--conf=spark.kubernetes.file.upload.path={}", up.display());
+    let jar = jar.display().to_string();
+    let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), &up_conf, &jar]].concat()).await;
+    let name = "app.jar is left behind";
+    assert!(done.0 == Some(1) && done.2.contains("it may exist all the same") && done.2.contains(name), "{done:?}");
+    assert!(up.exists());
+}
