@@ -40,6 +40,10 @@ fn sourced(script: &Path) -> anyhow::Result<SparkConf> {
     if !done.status.success() {
         return Err(anyhow!("{} failed: {}", script.display(), done.status));
     }
+    // env prints at least PATH, or what the script set.
+    if done.stdout.is_empty() {
+        return Err(anyhow!("{} ended before its end: expected no exit in it", script.display()));
+    }
     let pairs = done.stdout.split(|byte| *byte == 0).filter_map(|pair| {
         let at = pair.iter().position(|byte| *byte == b'=')?;
         let (name, value) = pair.split_at_checked(at)?;
@@ -72,6 +76,8 @@ mod tests {
         assert!(variables.get("PATH").is_some());
         std::fs::write(&script, "exit 3\n").unwrap();
         assert!(sourced(&script).unwrap_err().to_string().contains("spark-env.sh failed"), "");
+        std::fs::write(&script, "exit 0\n").unwrap();
+        assert!(sourced(&script).unwrap_err().to_string().contains("ended before its end"), "");
     }
 
     #[test]

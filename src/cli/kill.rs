@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "SECONDS", requires = "wait")]
     timeout: Option<u64>,
     /// Do and print exactly what `spark-submit --kill` does, without a question, and exit with 0: a name that ends with * and has no
-    /// namespace stands for drivers of all namespaces. Pods that are no drivers are not deleted.
+    /// namespace stands for drivers of all namespaces, if the context of the kubeconfig names none. Pods that are no drivers are not deleted.
     #[arg(long, conflicts_with_all = ["yes", "include_ended", "dry_run", "wait", "timeout", "selector", "all_namespaces"])]
     spark_compatible: bool,
 }

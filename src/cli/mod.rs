@@ -128,7 +128,8 @@ impl Cli {
             #[cfg(feature = "sandbox")]
             Command::Sandbox(args) => sandbox::run(&args, &mut out, &mut err),
         };
-        match code.and_then(|code| out.flush().map(|()| code)) {
+        // What could not be written is no reason to hide how the command ended.
+        match code.and_then(|code| if code == OK { out.flush().map(|()| code) } else { Ok(code) }) {
             Ok(code) => ExitCode::from(code),
             // The reader closed the pipe (`| head`).
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(OK),

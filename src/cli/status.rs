@@ -19,7 +19,7 @@ pub(super) struct Args {
     #[arg(long, short)]
     watch: bool,
     /// Print to standard error exactly what `spark-submit --status` prints, and exit with 0: a name that ends with * and has no namespace
-    /// stands for drivers of all namespaces.
+    /// stands for drivers of all namespaces, if the context of the kubeconfig names none.
     #[arg(long, conflicts_with_all = ["watch", "output", "selector", "all_namespaces"])]
     spark_compatible: bool,
 }

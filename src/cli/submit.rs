@@ -106,8 +106,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 
 async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
     if let Some(namespace) = &own.namespace {
-        let set = options.conf.iter().filter_map(|pair| pair.strip_prefix(NAMESPACE)?.strip_prefix('='));
-        if let Some(other) = set.into_iter().find(|other| other != namespace) {
+        let mut set = options.conf.iter().filter_map(|pair| pair.strip_prefix(NAMESPACE)?.strip_prefix('='));
+        if let Some(other) = set.next_back().filter(|other| other != namespace) {
             let what = format!("only one namespace: --namespace is {namespace}, and {NAMESPACE} is {other}");
             return Err(SubmitError::expected(&what).into());
         }
@@ -119,8 +119,9 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
         Access::of(&conf).ok()?.context
     });
     let mut found = client::configure(own.kubeconfig.as_deref(), context.as_deref()).await;
-    if own.kubeconfig.is_some() || context.is_some() {
-        found = Ok(found?);
+    let has_master = submit::settings(&options, &env, &LocalFiles)?.0.get("spark.master").is_some();
+    if own.kubeconfig.is_some() || context.is_some() || !has_master {
+        found = Ok(found.context("which API server: expected --master k8s://URL, or a kubeconfig")?);
     }
     // Every other way to name the API server precedes this variable.
     let of_kubeconfig =
@@ -167,7 +168,7 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     // From here on a signal does not end the process between two objects.
     let mut interrupt = Interrupt::listen(INTERRUPTED)?;
     let mut uploaded = Uploaded::default();
-    let sent = match upload(&submission.uploads, &app.conf, &mut interrupt, &mut uploaded).await {
+    let sent = match upload(&submission.uploads, &app.conf, &env.variables, &mut interrupt, &mut uploaded).await {
         Ok(()) => cluster::create(&client, &submission, &mut interrupt).await,
         Err(_) if interrupt.has_come() => Err(cluster::Interrupted.into()),
         Err(error) => Err(error),
@@ -198,7 +199,7 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     {
         // The application runs: whoever reads the error has to know it.
         writeln!(err, "error: cannot write to standard output: {error}\n{said}")?;
-        return Ok(if waits { UNKNOWN_END } else { FAILED });
+        return Ok(UNKNOWN_END);
     }
     if !waits {
         return Ok(OK);

@@ -162,7 +162,12 @@ impl Own {
     /// What excludes each other.
     pub(super) fn check(&self) -> Result<(), SubmitError> {
         let is_request = self.kill.is_some() || self.status.is_some();
-        let has_own = self.dry_run.is_some() || self.format.is_some() || self.follow || self.no_wait || self.gang;
+        let has_own = self.dry_run.is_some()
+            || self.format.is_some()
+            || self.follow
+            || self.no_wait
+            || self.gang
+            || self.policy.is_some();
         let wrong = match (self.dry_run, self.format) {
             _ if self.kill.is_some() && self.status.is_some() => "only one of --kill and --status",
             _ if is_request && has_own => {

@@ -12,7 +12,7 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower_http::decompression::DecompressionLayer;
 
-use crate::submit::Access;
+use crate::submit::{Access, is_header};
 
 /// Timeout of a new connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -104,7 +104,10 @@ pub fn with_access(found: anyhow::Result<Config>, master: Option<&str>, access: 
     }
     if let Some(file) = &access.token_file {
         let path = read("oauthTokenFile", file)?;
-        let token = std::fs::read_to_string(&path)?;
+        let token = std::fs::read_to_string(&path).ok().filter(|token| is_header(token.trim()));
+        let token = token.ok_or_else(|| {
+            anyhow!("spark.kubernetes.authenticate.submission.oauthTokenFile: {path}: expected a token of visible ASCII characters")
+        })?;
         let auth = without_bearer(config.auth_info);
         // kube reads the file again and again, but sends a line break at its end, which no header can have.
         config.auth_info = if token.trim() == token {

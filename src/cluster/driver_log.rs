@@ -9,8 +9,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use tokio::sync::watch;
 
+use super::drivers::MAX_DENIED;
 use super::request::{Error, call};
-use crate::submission::{DriverStatus, LogPosition, LogStage};
+use crate::submission::{DriverStatus, LogLine, LogPosition, LogStage};
 
 /// The pause after a failure; it doubles with each, up to the longest.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -56,8 +57,14 @@ struct Reader {
     position: LogPosition,
     open: Option<Open>,
     failures: u32,
+    /// 401 and 403 in a row.
+    denied: u32,
+    /// How often in a row the log was closed without a line that is new.
+    fruitless: u32,
     /// The pause before the log is opened.
     pause: Duration,
+    /// Whether the container has started, as far as is known.
+    has_started: bool,
     /// Whether everything was read up to where the log was closed.
     is_whole: bool,
     ended: bool,
@@ -77,8 +84,11 @@ pub fn lines(
         position: LogPosition::default(),
         open: None,
         failures: 0,
+        denied: 0,
+        fruitless: 0,
         pause: Duration::ZERO,
-        is_whole: true,
+        has_started: false,
+        is_whole: false,
         ended: false,
     };
     let lines = unfold(reader, |mut reader| async move {
@@ -122,24 +132,33 @@ impl Reader {
                     self.is_whole = true;
                     self.failures = 0;
                     self.ended = open.was_over && !open.has_new;
-                    self.pause = REOPEN;
+                    self.fruitless = if open.has_new { 0 } else { self.fruitless + 1 };
+                    self.pause = (REOPEN * 2_u32.pow(self.fruitless.min(6))).min(LONGEST_PAUSE);
                     continue;
                 }
                 Read::End => "the log was closed within a line".to_owned(),
                 // A log that is open says nothing while the driver runs; afterwards its connection is suspect.
-                Read::Silence if !open.was_over => continue,
+                Read::Silence if !open.was_over => {
+                    self.cut(&open);
+                    continue;
+                }
                 Read::Silence => format!("nothing came for {SILENCE:?}"),
                 Read::Failed(error) => error,
             };
-            if open.rest == Some(true) {
-                self.position.forget_last();
-            }
-            self.is_whole = false;
+            self.cut(&open);
             if let Some(item) = self.fails(failed, false) {
                 return Some(item);
             }
         }
         None
+    }
+
+    /// The log ended where it should not.
+    fn cut(&mut self, open: &Open) {
+        if open.rest == Some(true) {
+            self.position.forget_last();
+        }
+        self.is_whole = false;
     }
 
     /// Counts a failure. It is shown if it is the second in a row, or the last.
@@ -160,7 +179,6 @@ impl Reader {
         let stage = self.stage.borrow_and_update().clone();
         let (container, was_over) = match stage {
             LogStage::Waiting => {
-                self.is_whole = false;
                 changed(&mut self.stage).await;
                 return None;
             }
@@ -172,10 +190,11 @@ impl Reader {
             }
             LogStage::Gone => {
                 self.ended = true;
-                let is_whole = self.is_whole || self.position == LogPosition::default();
+                let is_whole = self.is_whole || !self.has_started;
                 return (!is_whole).then(|| LogItem::Problem("the pod was deleted before its log was read".to_owned()));
             }
         };
+        self.has_started = true;
         let params = LogParams {
             container,
             follow: true,
@@ -191,15 +210,13 @@ impl Reader {
                     Some(Open { stream: Box::pin(stream), buffer: Vec::new(), rest: None, was_over, has_new: false });
                 None
             }
-            // The pod is gone, which the watch says too.
-            Err(error @ Error::NotFound(_)) => {
-                let is_whole = self.is_whole;
-                self.ended = true;
-                (!is_whole).then(|| LogItem::Problem(error.to_string()))
-            }
+            // That a pod is gone is said by the watch.
             Err(error) => {
-                let is_denied = error.status().is_some_and(|status| matches!(status.code, 401 | 403));
-                self.fails(error.to_string(), is_denied)
+                let code = error.status().map(|status| status.code);
+                self.denied = if matches!(code, Some(401 | 403)) { self.denied + 1 } else { 0 };
+                let is_final =
+                    (code == Some(403) && self.position == LogPosition::default()) || self.denied >= MAX_DENIED;
+                self.fails(error.to_string(), is_final)
             }
         }
     }
@@ -240,15 +257,19 @@ impl Open {
             let is_last = is_done && self.was_over && !self.buffer.is_empty();
             if is_whole || is_last || self.buffer.len() >= MAX_PART {
                 let part = std::mem::take(&mut self.buffer);
-                let text = match self.rest {
-                    Some(is_new) => Some(part.as_slice()).filter(|_| is_new),
+                let line = match self.rest {
+                    Some(true) => LogLine::New(&part),
+                    Some(false) => LogLine::Known,
                     None => position.read(&part),
                 };
-                let text = text.map(<[u8]>::to_vec);
-                self.rest = (!is_whole && !is_last).then_some(text.is_some());
-                if let Some(text) = text {
-                    self.has_new = true;
-                    return Read::Text(text);
+                self.rest = (!is_whole && !is_last).then_some(line != LogLine::Known);
+                match line {
+                    LogLine::New(text) => {
+                        self.has_new = true;
+                        return Read::Text(text.to_vec());
+                    }
+                    LogLine::Untimed(text) => return Read::Text(text.to_vec()),
+                    LogLine::Known => {}
                 }
             } else if is_done {
                 return Read::End;

@@ -138,7 +138,8 @@ impl Selection {
                 }
                 list => list?,
             };
-            all.extend(list.items.into_iter().filter_map(|seen| seen.view));
+            // Whatever the API server selects: only drivers are ever deleted.
+            all.extend(list.items.into_iter().filter_map(|seen| seen.view).filter(|driver| driver.is_driver));
             match list.metadata.continue_.filter(|more| !more.is_empty()) {
                 Some(more) => page = page.continue_token(&more),
                 None => return Ok(all),
@@ -167,10 +168,9 @@ impl Selection {
                 _ => stream::Config { labels: Some(self.label_selector()), ..stream::Config::default() },
             };
             let (selection, scope) = (self.clone(), namespace.map(str::to_owned));
-            // 401 in a row.
-            let mut unauthorized = 0;
+            let mut access = Access::default();
             stream::events(api(client, namespace), config)
-                .filter_map(move |event| std::future::ready(selection.seen(event, scope.clone(), &mut unauthorized)))
+                .filter_map(move |event| std::future::ready(selection.seen(event, scope.clone(), &mut access)))
                 .boxed()
         });
         select_all(streams)
@@ -180,10 +180,14 @@ impl Selection {
         &self,
         event: std::result::Result<Event<Viewed<DriverStatus>>, stream::Interruption>,
         namespace: Option<String>,
-        unauthorized: &mut u32,
+        access: &mut Access,
     ) -> Option<Seen> {
-        if event.is_ok() {
-            *unauthorized = 0;
+        match &event {
+            Ok(Event::Opened | Event::Apply(_) | Event::Delete(_) | Event::Bookmark(_)) => {
+                *access = Access { has_watched: true, denied: 0 };
+            }
+            Ok(_) => access.denied = 0,
+            Err(_) => {}
         }
         Some(match event {
             Ok(Event::Init) => Seen::Listing(namespace),
@@ -195,9 +199,9 @@ impl Selection {
             Ok(Event::Bookmark(_) | Event::Opened) => Seen::UpToDate,
             Err(interruption) => {
                 let code = interruption.code();
-                *unauthorized = if code == Some(401) { *unauthorized + 1 } else { 0 };
-                // An API server may fail to authenticate for a moment.
-                let is_denied = code == Some(403) || *unauthorized >= MAX_UNAUTHORIZED;
+                access.denied = if matches!(code, Some(401 | 403)) { access.denied + 1 } else { 0 };
+                // An API server may fail to authenticate for a moment, and one that starts knows no permissions yet.
+                let is_denied = (code == Some(403) && !access.has_watched) || access.denied >= MAX_DENIED;
                 Seen::Interrupted { is_denied, message: interruption.to_string() }
             }
         })
@@ -218,8 +222,17 @@ impl Selection {
     }
 }
 
-/// So many answers in a row mean that the credentials have expired.
-const MAX_UNAUTHORIZED: u32 = 5;
+/// So many answers in a row mean that the credentials have expired, or a permission was taken away.
+pub(super) const MAX_DENIED: u32 = 5;
+
+/// What a watch has learned about its access.
+#[derive(Debug, Default)]
+struct Access {
+    /// Whether it was open.
+    has_watched: bool,
+    /// 401 and 403 in a row.
+    denied: u32,
+}
 
 fn sort(drivers: &mut Vec<DriverStatus>) {
     drivers.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -270,7 +283,12 @@ pub async fn delete(client: &kube::Client, driver: &DriverStatus, grace: Option<
     };
     match retried(TIMEOUT, async || api.delete(&driver.name, &params).await).await {
         Ok(_) => Ok(true),
-        Err(error) if error.is_stale() => Ok(false),
+        Err(Error::NotFound(_)) => Ok(false),
+        // Another pod has the name; or the API server, or a webhook, refuses the deletion.
+        Err(error @ Error::Conflict(_)) => match get(client, &driver.namespace, &driver.name).await? {
+            Some(pod) if pod.uid == driver.uid => Err(error),
+            _ => Ok(false),
+        },
         Err(error) => Err(error),
     }
 }

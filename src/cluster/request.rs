@@ -84,6 +84,8 @@ impl Error {
         match self {
             Error::Timeout(_) => true,
             Error::Api(status) => status.code >= 500,
+            // It was answered, but the answer cannot be read.
+            Error::Client(kube::Error::SerdeError(_)) | Error::Malformed(_) => true,
             Error::Client(error) => may_be_sent(error),
             _ => false,
         }

@@ -36,7 +36,8 @@ pub async fn create(
     let pod: DynamicObject = serde_json::from_value(submission.pod.clone())?;
     let name = pod.metadata.name.clone().unwrap_or_default();
     let what = format!("pod {namespace}/{name}");
-    let created = create_pod(&pods, &pod, &submission.app_id, &what, interrupt).await?;
+    let created = create_pod(&pods, &pod, &submission.app_id, &what, interrupt).await;
+    let created = created.map_err(|error| if interrupt.has_come() { error.context(Interrupted) } else { error })?;
     let uid = created.metadata.uid.clone().unwrap_or_default();
     let all = async {
         for object in submission.owned(&uid) {
@@ -51,10 +52,8 @@ pub async fn create(
         done = all => done,
     };
     let Err(error) = done else { return done };
-    // An answer without a uid is no pod's; it is deleted by its name, which nobody else could have taken meanwhile.
-    let precondition = (!uid.is_empty()).then_some(Preconditions { uid: Some(uid), resource_version: None });
     let params = DeleteParams {
-        preconditions: precondition,
+        preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
         propagation_policy: Some(PropagationPolicy::Background),
         ..DeleteParams::default()
     };
@@ -87,17 +86,18 @@ async fn create_pod(
     let mut may_exist = false;
     loop {
         if interrupt.has_come() {
-            let error = anyhow::Error::from(Interrupted);
             return Err(if may_exist {
-                error.context(MayExist(format!("{what} may exist")))
+                MayExist(format!("{what} may exist")).into()
             } else {
-                error.context("nothing was created")
+                anyhow!("nothing was created")
             });
         }
         let params = PostParams::default();
         let sent = call(TIMEOUT, async { pods.create(&params, pod).await.map_err(Error::from) }).await;
         let error = match sent {
-            Ok(created) => return Ok(created),
+            Ok(created) if created.metadata.uid.as_ref().is_some_and(|uid| !uid.is_empty()) => return Ok(created),
+            // Whoever answered so, a gateway perhaps, may have passed it on.
+            Ok(_) => Error::Malformed("the answer: it is not a pod".to_owned()),
             Err(error) => error,
         };
         may_exist |= error.may_be_done();

@@ -55,7 +55,6 @@ impl Uploaded {
             }
         }
         let mut source = File::open(from)?;
-        let permissions = source.metadata()?.permissions();
         if !to.exists() {
             self.created.push(to.to_owned());
         }
@@ -71,40 +70,41 @@ impl Uploaded {
             }
             target.write_all(piece.get(..read).unwrap_or_default())?;
         }
-        // Whoever writes to a mounted folder may learn only now that it is full. Some file systems support neither of these.
+        // Whoever writes to a mounted folder may learn only now that it is full. Some file systems do not support it. The mode is that of
+        // the umask: the driver is another user.
         match target.sync_all() {
             Err(error) if !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
                 Err(error)?;
             }
             _ => {}
         }
-        let _ = std::fs::set_permissions(to, permissions);
         Ok(())
     }
 
     #[cfg(feature = "s3")]
-    async fn write(&mut self, conf: &SparkConf, from: &str, to: &str, interrupt: &mut Interrupt) -> anyhow::Result<()> {
-        let written = tokio::select! {
-            biased;
-            () = interrupt.wait() => bail!("interrupted"),
-            written = super::s3::write(conf, from, to) => written?,
-        };
-        self.objects.push(written);
-        Ok(())
+    async fn write(
+        &mut self,
+        settings: (&SparkConf, &SparkConf),
+        paths: (&str, &str),
+        interrupt: &mut Interrupt,
+    ) -> anyhow::Result<()> {
+        let (conf, variables) = settings;
+        super::s3::write(conf, variables, paths, interrupt, &mut self.objects).await
     }
 
     #[cfg(not(feature = "s3"))]
     #[expect(clippy::unused_async, reason = "with S3 it is async")]
-    async fn write(&mut self, _: &SparkConf, _: &str, _: &str, _: &mut Interrupt) -> anyhow::Result<()> {
+    async fn write(&mut self, _: (&SparkConf, &SparkConf), _: (&str, &str), _: &mut Interrupt) -> anyhow::Result<()> {
         bail!("this program was built without support for S3 (the feature s3)")
     }
 }
 
 /// Copies the files, until a signal comes. Their destinations are folders that this machine mounts, or S3-compatible storage with the
-/// settings of this configuration. What was created, on success and after a failure, is in `done`.
+/// settings of this configuration and of these variables. What was created, on success and after a failure, is in `done`.
 pub async fn upload(
     uploads: &[Upload],
     conf: &SparkConf,
+    variables: &SparkConf,
     interrupt: &mut Interrupt,
     done: &mut Uploaded,
 ) -> anyhow::Result<()> {
@@ -116,7 +116,9 @@ pub async fn upload(
                 let path = Path::new(path.strip_prefix("//").unwrap_or(path));
                 done.copy(from, path, &|| !interrupt.has_come()).with_context(failed)?;
             }
-            Some(("s3a" | "s3n" | "s3", _)) => done.write(conf, from, to, interrupt).await.with_context(failed)?,
+            Some(("s3a" | "s3n" | "s3", _)) => {
+                done.write((conf, variables), (from, to), interrupt).await.with_context(failed)?
+            }
             Some((scheme, _)) => bail!(
                 "{}: {scheme} is not supported; expected spark.kubernetes.file.upload.path to be a folder or file:///FOLDER that the driver \
                  mounts too, or s3a://BUCKET/PATH, or files at addresses that the driver can read (local://, https://, hdfs:// …)",
@@ -141,7 +143,7 @@ mod tests {
     }
 
     async fn sent(uploads: &[Upload], done: &mut Uploaded) -> anyhow::Result<()> {
-        upload(uploads, &SparkConf::default(), &mut Interrupt::never(), done).await
+        upload(uploads, &SparkConf::default(), &SparkConf::default(), &mut Interrupt::never(), done).await
     }
 
     #[tokio::test]

@@ -53,10 +53,15 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
 
 /// `spec.capability` of a Queue (`pkg/scheduler/plugins/proportion`, `capacity`).
 fn capability(queue: &Value) -> ResourceList {
-    queue
-        .pointer("/spec/capability")
-        .and_then(|most| ResourceList::from_json(&most.to_string()).ok())
-        .unwrap_or_default()
+    let mut most = ResourceList::default();
+    for (name, amount) in queue.pointer("/spec/capability").and_then(Value::as_object).into_iter().flatten() {
+        // A quantity may be a number.
+        let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+        if let Ok(amount) = text.parse() {
+            most.set(name, amount);
+        }
+    }
+    most
 }
 
 fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
@@ -78,8 +83,9 @@ mod tests {
 
     #[test]
     fn capability_of_a_queue_is_its_limit() {
-        let most = capability(&json!({"spec": {"capability": {"cpu": 64, "memory": "1Ti"}}}));
+        let most = capability(&json!({"spec": {"capability": {"cpu": 64, "memory": "1Ti", "bad": "x", "null": null}}}));
         assert_eq!((most.get("cpu"), most.get("nvidia.com/gpu")), (Some("64".parse().unwrap()), None));
+        assert_eq!((most.get("memory"), most.get("bad")), (Some("1Ti".parse().unwrap()), None));
         assert!(capability(&json!({"spec": {"weight": 1}})).is_empty());
     }
 

@@ -27,6 +27,8 @@ impl LogStage {
     pub fn of(driver: &DriverStatus) -> LogStage {
         match (driver.started.is_some(), driver.is_over) {
             (false, false) => LogStage::Waiting,
+            // An exit without a start: the kubelet lost sight of the container.
+            (false, true) if driver.exit_code.is_some() => LogStage::Over(driver.container.clone()),
             (false, true) => LogStage::Never,
             (true, false) => LogStage::Started(driver.container.clone()),
             (true, true) => LogStage::Over(driver.container.clone()),
@@ -49,6 +51,19 @@ pub struct LogPosition {
     recent: VecDeque<Key>,
     /// After reading began again: the lines that come a second time, in the order of the log.
     expected: VecDeque<Key>,
+    /// The last line without a time.
+    untimed: Option<Vec<u8>>,
+}
+
+/// A line of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLine<'l> {
+    /// It is new.
+    New(&'l [u8]),
+    /// It is new, but has no time: an error of the kubelet, and not of the driver.
+    Untimed(&'l [u8]),
+    /// It was read before.
+    Known,
 }
 
 impl LogPosition {
@@ -69,11 +84,15 @@ impl LogPosition {
         self.recent.pop_back();
     }
 
-    /// The text of a line, unless it was read before. A line without a time, such as an error of the kubelet, is always new.
-    pub fn read<'l>(&mut self, line: &'l [u8]) -> Option<&'l [u8]> {
+    /// Reads a line. One without a time is known if the last such line was equal.
+    pub fn read<'l>(&mut self, line: &'l [u8]) -> LogLine<'l> {
         let end = line.iter().position(|byte| matches!(byte, b' ' | b'\n' | b'\r')).unwrap_or(line.len());
         let (stamp, rest) = line.split_at(end);
-        let Some(time) = time(stamp) else { return Some(line) };
+        let Some(time) = time(stamp) else {
+            let is_known = self.untimed.as_deref() == Some(line);
+            self.untimed = Some(line.to_vec());
+            return if is_known { LogLine::Known } else { LogLine::Untimed(line) };
+        };
         // The kubelet writes a space after the time even if the line is empty; some runtimes do not.
         let text = rest.strip_prefix(b" ").unwrap_or(rest);
         let mut hasher = DefaultHasher::new();
@@ -81,7 +100,7 @@ impl LogPosition {
         let key = (time, hasher.finish());
         if let Some(at) = self.expected.iter().position(|expected| *expected == key) {
             self.expected.drain(..=at);
-            return None;
+            return LogLine::Known;
         }
         self.recent.push_back(key);
         let since = second(time);
@@ -89,7 +108,7 @@ impl LogPosition {
         while self.recent.len() > MOST || (self.recent.len() > REMEMBERED && self.recent.front().is_some_and(is_old)) {
             self.recent.pop_front();
         }
-        Some(text)
+        LogLine::New(text)
     }
 }
 
@@ -120,7 +139,10 @@ mod tests {
         ["one\n", "two\n", "three\n", "\n", " indented\n", "the clock was set back\n", "\n", "last\n"];
 
     fn read(position: &mut LogPosition, line: &str) -> Option<String> {
-        position.read(line.as_bytes()).map(|text| String::from_utf8(text.to_vec()).unwrap())
+        match position.read(line.as_bytes()) {
+            LogLine::New(text) | LogLine::Untimed(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
+            LogLine::Known => None,
+        }
     }
 
     /// What a kubelet sends after an interruption.
@@ -176,7 +198,8 @@ mod tests {
         let mut position = LogPosition::default();
         assert_eq!(read(&mut position, "failed to watch file\n").as_deref(), Some("failed to watch file\n"));
         assert_eq!((read(&mut position, "").as_deref(), position.since()), (Some(""), None));
-        assert_eq!(position.read(b"\xff\xfe"), Some(&b"\xff\xfe"[..]));
+        assert_eq!(position.read(b"\xff\xfe"), LogLine::Untimed(b"\xff\xfe"));
+        assert_eq!(position.read(b"\xff\xfe"), LogLine::Known, "the same error again");
     }
 
     #[test]

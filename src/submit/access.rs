@@ -30,6 +30,11 @@ pub struct Access {
     pub connect_timeout: Option<Duration>,
 }
 
+/// Whether a token can be part of a header.
+pub(crate) fn is_header(token: &str) -> bool {
+    !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 impl Access {
     /// Reads them.
     pub fn of(conf: &SparkConf) -> Result<Access> {
@@ -39,6 +44,9 @@ impl Access {
             format!(
                 "Cannot specify OAuth token through both a file {PREFIX}oauthTokenFile and a value {PREFIX}oauthToken."
             )
+        })?;
+        require(token.as_ref().is_none_or(|token| is_header(token)), || {
+            format!("expected a token of visible ASCII characters in {PREFIX}oauthToken")
         })?;
         let millis = conf.integer(CONNECT_TIMEOUT)?.map(u64::try_from).transpose();
         let millis = millis.map_err(|_| SubmitError::expected(&format!("milliseconds in {CONNECT_TIMEOUT}")))?;
@@ -96,6 +104,8 @@ mod tests {
             ("spark.kubernetes.authenticate.submission.oauthTokenFile", "/t"),
         ]);
         assert!(both.unwrap_err().to_string().starts_with("Cannot specify OAuth token through both a file"), "");
+        let bad = of(&[("spark.kubernetes.authenticate.submission.oauthToken", "a\u{1}b")]).unwrap_err().to_string();
+        assert!(bad.contains("oauthToken") && !bad.contains("a\u{1}b"), "{bad}");
         assert!(of(&[(CONNECT_TIMEOUT, "-1")]).is_err());
     }
 }

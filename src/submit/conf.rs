@@ -1,5 +1,6 @@
 //! Spark's configuration while an application is submitted (`SparkConf`, `ConfigBuilder`).
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::error::{Result, SubmitError};
@@ -64,7 +65,7 @@ impl SparkConf {
         variable: &dyn Fn(&str) -> Option<String>,
         property: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Vec<(String, String)>> {
-        let bindings = Bindings { conf: &self.values, variable, property };
+        let bindings = Bindings { conf: &self.values, variable, property, memo: RefCell::default() };
         let mut resolved = BTreeMap::new();
         let mut to_nothing = Vec::new();
         for (key, value) in self.values.iter().filter(|(key, value)| value.contains("${") && !is_raw(key)) {

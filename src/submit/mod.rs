@@ -29,6 +29,7 @@ pub use wait::{Waiting, kill_grace_period};
 use serde_json::{Map, Value, json};
 
 pub use access::Access;
+pub(crate) use access::is_header;
 pub use arguments::{Rest, SPARK_OPTIONS, parse, parse_with};
 pub use conf::SparkConf;
 use draft::{Context, Draft};

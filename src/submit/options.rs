@@ -345,6 +345,8 @@ pub fn master_url(master: &str) -> Result<String> {
             "Kubernetes master URL must start with k8s:// ({was}): expected --master k8s://HOST:PORT"
         )));
     };
+    let host = url.split_once("://").map_or(url, |(_, host)| host);
+    require(!host.is_empty(), || format!("expected k8s://HOST:PORT as the master, not {master}"))?;
     match url.split_once("://") {
         None => Ok(format!("k8s://https://{url}")),
         Some((scheme, _)) if matches!(scheme.to_ascii_lowercase().as_str(), "http" | "https") => Ok(master.to_owned()),

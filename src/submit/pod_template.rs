@@ -1,7 +1,7 @@
 //! Pod templates as Spark's client reads them: YAML 1.2 with JSON's scalars, and each field as its type in the Kubernetes API demands.
 //! `value: 8080` of a variable is text, `defaultMode: 0644` is octal, `y` is text everywhere (`fabric8` with `snakeyaml-engine`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use granit_parser::{Event, Parser, ScalarStyle};
 use k8s_openapi::api::core::v1::Pod;
@@ -124,13 +124,15 @@ struct Open {
     node: Node,
     /// A key whose value has not come.
     key: Option<String>,
+    /// The keys that it has.
+    keys: HashSet<String>,
     anchor: usize,
 }
 
 /// Parses the only document; `None` if there is none.
 fn parse(text: &str) -> Result<Option<Node>, String> {
     let mut open: Vec<Open> = Vec::new();
-    let mut anchors: HashMap<usize, (Node, usize)> = HashMap::new();
+    let mut anchors: HashMap<usize, (Node, usize, usize)> = HashMap::new();
     let (mut root, mut nodes) = (None, 0);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| error.to_string())?;
@@ -144,14 +146,14 @@ fn parse(text: &str) -> Result<Option<Node>, String> {
                 (Node::Scalar { text: if is_nothing { String::new() } else { value.into_owned() }, is_plain }, anchor)
             }
             Event::SequenceStart(_, anchor, _) => {
-                open.push(Open { node: Node::List(Vec::new()), key: None, anchor });
+                open.push(Open { node: Node::List(Vec::new()), key: None, keys: HashSet::new(), anchor });
                 if open.len() > MAX_DEPTH {
                     return Err(at("too many levels"));
                 }
                 continue;
             }
             Event::MappingStart(_, anchor, _) => {
-                open.push(Open { node: Node::Map(Vec::new()), key: None, anchor });
+                open.push(Open { node: Node::Map(Vec::new()), key: None, keys: HashSet::new(), anchor });
                 if open.len() > MAX_DEPTH {
                     return Err(at("too many levels"));
                 }
@@ -163,8 +165,16 @@ fn parse(text: &str) -> Result<Option<Node>, String> {
                 (node, anchor)
             }
             Event::Alias(anchor) => {
-                let Some((node, size)) = anchors.get(&anchor) else { return Err(at("an alias of what has not ended")) };
+                let Some((node, size, depth)) = anchors.get(&anchor) else {
+                    return Err(at("an alias of what has not ended"));
+                };
                 nodes += size;
+                if nodes > MAX_NODES {
+                    return Err(at("too many values"));
+                }
+                if open.len() + depth > MAX_DEPTH {
+                    return Err(at("too many levels"));
+                }
                 (node.clone(), 0)
             }
             Event::DocumentStart(..) if root.is_some() => return Err("expected one document".to_owned()),
@@ -175,7 +185,10 @@ fn parse(text: &str) -> Result<Option<Node>, String> {
         }
         let (node, anchor) = done;
         if anchor != 0 {
-            anchors.insert(anchor, (node.clone(), size(&node)));
+            // What has a name is kept a second time.
+            let (size, depth) = size(&node);
+            nodes += size;
+            anchors.insert(anchor, (node.clone(), size, depth));
         }
         let Some(parent) = open.last_mut() else {
             root = Some(node);
@@ -184,7 +197,7 @@ fn parse(text: &str) -> Result<Option<Node>, String> {
         match (&mut parent.node, parent.key.take()) {
             (Node::List(list), _) => list.push(node),
             (Node::Map(map), Some(key)) => {
-                if map.iter().any(|(other, _)| *other == key) {
+                if !parent.keys.insert(key.clone()) {
                     return Err(at(&format!("duplicate key {key}")));
                 }
                 map.push((key, node));
@@ -201,11 +214,16 @@ fn parse(text: &str) -> Result<Option<Node>, String> {
     Ok(root)
 }
 
-fn size(node: &Node) -> usize {
+/// The number of nodes, and of levels.
+fn size(node: &Node) -> (usize, usize) {
+    let sum = |all: &mut dyn Iterator<Item = &Node>| {
+        let all = all.map(size).fold((0, 0), |(nodes, depth), (more, own)| (nodes + more, depth.max(own)));
+        (all.0 + 1, all.1 + 1)
+    };
     match node {
-        Node::Scalar { .. } => 1,
-        Node::List(list) => 1 + list.iter().map(size).sum::<usize>(),
-        Node::Map(map) => 1 + map.iter().map(|(_, node)| size(node)).sum::<usize>(),
+        Node::Scalar { .. } => (1, 1),
+        Node::List(list) => sum(&mut list.iter()),
+        Node::Map(map) => sum(&mut map.iter().map(|(_, node)| node)),
     }
 }
 
@@ -376,7 +394,8 @@ fn tidy(typed: &mut Value, node: Option<&Node>) {
                 }
             }
             // A field that the types demand, and that the template does not have.
-            fields.retain(|key, _| entries.iter().any(|(known, _)| known == key) || is_of_every_object(key));
+            let known: HashSet<&str> = entries.iter().map(|(key, _)| key.as_str()).collect();
+            fields.retain(|key, _| known.contains(key.as_str()) || is_of_every_object(key));
             fields.retain(|key, value| {
                 !(is_empty_value(value) && (value.is_array() || TEXT_MAPS.contains(&key.as_str())))
             });
@@ -460,6 +479,11 @@ mod tests {
         }
         assert!(read(&bomb, true).unwrap_err().contains("too many values"));
         assert!(read(&"[".repeat(10_000), true).is_err());
+        let mut deep = "a0: &a0 [x]\n".to_owned();
+        for level in 1..40 {
+            deep.push_str(&format!("a{level}: &a{level} {}*a{}{}\n", "[".repeat(90), level - 1, " ]".repeat(90)));
+        }
+        assert!(read(&deep, true).unwrap_err().contains("too many levels"));
     }
 
     #[test]

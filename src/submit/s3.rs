@@ -2,7 +2,7 @@
 //! `spark.hadoop.fs.s3a.bucket.NAME.*` (hadoop-aws, `Constants.java`).
 
 use super::conf::SparkConf;
-use super::error::{Result, SubmitError};
+use super::error::{Result, SubmitError, require};
 
 const PREFIX: &str = "spark.hadoop.fs.s3a.";
 
@@ -23,6 +23,8 @@ pub struct S3Settings {
     pub is_path_style: bool,
     /// Whether requests are not signed.
     pub is_anonymous: bool,
+    /// Whether the configuration names the service, even if that is AWS.
+    pub names_service: bool,
 }
 
 impl S3Settings {
@@ -44,8 +46,23 @@ impl S3Settings {
             let url = if endpoint.contains("://") { endpoint.to_owned() } else { format!("{scheme}://{endpoint}") };
             url.trim_end_matches('/').to_owned()
         });
+        require(endpoint.as_ref().is_none_or(|endpoint| !endpoint.contains('@')), || {
+            format!(
+                "expected a URL without credentials in {PREFIX}endpoint: these are {PREFIX}access.key and {PREFIX}secret.key"
+            )
+        })?;
+        for name in ["access.key", "secret.key", "session.token"] {
+            // They become part of a header.
+            require(get(name).is_none_or(|value| value.bytes().all(|byte| byte.is_ascii_graphic())), || {
+                format!("expected a key of visible ASCII characters in {PREFIX}{name}")
+            })?;
+        }
+        require(get("access.key").is_some() == get("secret.key").is_some(), || {
+            format!("expected both {PREFIX}access.key and {PREFIX}secret.key, or none of them")
+        })?;
         let own = |name: &str| get(name).map(str::to_owned);
         Ok(S3Settings {
+            names_service: get("endpoint").is_some(),
             endpoint,
             region: own("endpoint.region"),
             access_key: own("access.key"),
@@ -90,6 +107,7 @@ mod tests {
             access_key: Some("own".to_owned()),
             secret_key: Some("s".to_owned()),
             is_path_style: true,
+            names_service: true,
             ..S3Settings::default()
         };
         assert_eq!(settings, expected);
@@ -97,6 +115,17 @@ mod tests {
         assert_eq!(of(&[("endpoint", "https://e/")]).unwrap().endpoint.as_deref(), Some("https://e"));
         let anonymous = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider";
         assert!(of(&[("aws.credentials.provider", anonymous)]).unwrap().is_anonymous);
+        for (pairs, words) in [
+            (&[("access.key", "a")][..], "both"),
+            (
+                &[("access.key", "a\nb"), ("secret.key", "s")],
+                "visible ASCII characters in spark.hadoop.fs.s3a.access.key",
+            ),
+            (&[("endpoint", "http://u:p@h")], "without credentials"),
+        ] {
+            let error = of(pairs).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains("u:p"), "{error}");
+        }
         assert!(of(&[("path.style.access", "maybe")]).unwrap_err().to_string().contains("path.style.access"));
     }
 

@@ -3,6 +3,7 @@
 //! Spark replaces them only where it reads a setting that it defines. What it reads by the beginning of its key, such as labels, and what
 //! the driver gets, keeps them.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::{Result, SubmitError};
@@ -13,7 +14,14 @@ pub(super) struct Bindings<'b> {
     pub(super) variable: &'b dyn Fn(&str) -> Option<String>,
     /// A system property of the JVM.
     pub(super) property: &'b dyn Fn(&str) -> Option<String>,
+    /// The values of names that are known.
+    pub(super) memo: RefCell<BTreeMap<String, String>>,
 }
+
+/// The longest value, in bytes,
+const MAX_LENGTH: usize = 1 << 20;
+/// and the longest chain of references.
+const MAX_DEPTH: usize = 100;
 
 /// Why a value is not what it seems.
 #[derive(Debug, Default)]
@@ -44,16 +52,34 @@ impl Bindings<'_> {
             if used.iter().any(|used| used == name) {
                 return Err(SubmitError::new(format!("requirement failed: Circular reference in {value}: {name}")));
             }
-            match self.value(name) {
-                Some(found) => {
+            let known = self.memo.borrow().get(name).cloned();
+            match known.map(Ok).or_else(|| self.value(name).map(Err)) {
+                Some(Ok(known)) => out.push_str(&known),
+                Some(Err(found)) => {
+                    if used.len() >= MAX_DEPTH {
+                        return Err(SubmitError::expected(&format!(
+                            "at most {MAX_DEPTH} references in a row, at {name}"
+                        )));
+                    }
                     used.push(name.to_owned());
-                    out.push_str(&self.replaced(&found, used, unresolved)?);
+                    let before = unresolved.0.len();
+                    let replaced = self.replaced(&found, used, unresolved)?;
                     used.pop();
+                    out.push_str(&replaced);
+                    // What refers to nothing has to be said for each value.
+                    if unresolved.0.len() == before {
+                        self.memo.borrow_mut().insert(name.to_owned(), replaced);
+                    }
                 }
                 None => {
                     unresolved.0.insert(format!("${{{name}}}"));
                     out.extend(["${", name, "}"]);
                 }
+            }
+            if out.len() > MAX_LENGTH {
+                return Err(SubmitError::expected(&format!(
+                    "at most {MAX_LENGTH} bytes after references are replaced, at {name}"
+                )));
             }
             rest = after;
         }
@@ -104,8 +130,8 @@ mod tests {
         let variable = |name: &str| (name == "TAG").then(|| "v".to_owned());
         let mut unresolved = Unresolved::default();
         let property = |name: &str| (name == "user.name").then(|| "v".to_owned());
-        let found =
-            Bindings { conf: &conf, variable: &variable, property: &property }.substituted(value, &mut unresolved);
+        let found = Bindings { conf: &conf, variable: &variable, property: &property, memo: RefCell::default() }
+            .substituted(value, &mut unresolved);
         (found, unresolved.0.into_iter().collect())
     }
 
@@ -128,6 +154,20 @@ mod tests {
         let (value, unresolved) = substituted("${spark.nope}${env:NOPE}${other}${odd:x}");
         assert_eq!(value.unwrap(), "${spark.nope}${env:NOPE}${other}${odd:x}");
         assert_eq!(unresolved, ["${env:NOPE}", "${odd:x}", "${other}", "${spark.nope}"]);
+    }
+
+    #[test]
+    fn references_that_multiply_end() {
+        let doubled = |level: usize| (format!("spark.l{level}"), format!("${{spark.l{0}}}${{spark.l{0}}}", level - 1));
+        let mut conf: BTreeMap<String, String> = (1..40).map(doubled).collect();
+        conf.insert("spark.l0".into(), "xx".into());
+        conf.extend((1..3000).map(|level| (format!("spark.c{level}"), format!("${{spark.c{}}}", level - 1))));
+        let none = |_: &str| None;
+        let bindings = Bindings { conf: &conf, variable: &none, property: &none, memo: RefCell::default() };
+        let of = |text: &str| bindings.substituted(text, &mut Unresolved::default());
+        assert!(of("${spark.l39}").unwrap_err().to_string().contains("bytes after references"));
+        assert_eq!(of("${spark.l3}").unwrap().len(), 16);
+        assert!(of("${spark.c2999}").unwrap_err().to_string().contains("references in a row"));
     }
 
     #[test]

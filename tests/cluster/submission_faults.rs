@@ -54,6 +54,7 @@ async fn submission_survives_lost_answers_and_an_overloaded_api_server() {
         (Fault::ClosedAfter, 1),
         (Fault::StatusAfter(500), 1),
         (Fault::Status(429), 2),
+        (Fault::BodyAfter("<html>created</html>".to_owned()), 1),
         (Fault::Status(503), 3),
     ] {
         let faulty = Faulty::start(&cluster.client, first(&fault, times, is_creation)).await;
@@ -141,7 +142,7 @@ async fn submission_whose_output_cannot_be_written_names_the_driver() {
     let done = tokio::task::spawn_blocking(move || submit.output().unwrap()).await.unwrap();
     let said = String::from_utf8(done.stderr).unwrap();
     let id = format!("submission ID {}:pi-driver", cluster.namespace);
-    assert!(done.status.code() == Some(1) && said.contains(&id), "{said}");
+    assert!(done.status.code() == Some(5) && said.contains(&id), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -481,4 +482,74 @@ async fn files_of_a_driver_that_may_exist_stay_and_are_named() {
     let name = "app.jar is left behind";
     assert!(done.0 == Some(1) && done.2.contains("it may exist all the same") && done.2.contains(name), "{done:?}");
     assert!(up.exists());
+}
+
+/// A gateway may answer anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn driver_of_another_is_never_deleted() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-other")).await;
+    let answer = r#"{"kind":"Status","apiVersion":"v1","status":"Success","metadata":{}}"#.to_owned();
+    let faulty = Faulty::start(&cluster.client, first(&Fault::Body(vec![answer], End::Clean), 1, is_creation)).await;
+    let done = run(&cluster, &[&PI[..], &["--no-wait", "--master", &faulty.master(), "local:///x.jar"]].concat()).await;
+    assert!(done.0 == Some(1) && done.2.contains("it is not a pod"), "{done:?}");
+    assert_eq!((drivers(&cluster).await.len(), faulty.count("DELETE")), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_code_of_a_submission_says_what_is_known_although_nobody_reads_the_output() {
+    let cluster = Cluster::start().await;
+    for options in [&["--no-wait"][..], &["-o", "json"], &[]] {
+        let mut submit = command(&cluster, &[&PI[..], options, &["local:///opt/pi.jar"]].concat());
+        let mut child = submit.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        drop(child.stdout.take());
+        let code = tokio::task::spawn_blocking(move || child.wait().unwrap().code()).await.unwrap();
+        assert_eq!((code, drivers(&cluster).await.len()), (Some(5), 1), "{options:?}");
+        cluster
+            .pods()
+            .delete("pi-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
+            .await
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletion_that_is_refused_is_an_error() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    let faulty =
+        Faulty::start(&cluster.client, |method, _| if method == "DELETE" { Fault::Status(409) } else { Fault::None })
+            .await;
+    for option in ["--yes", "--spark-compatible"] {
+        let done = run(&cluster, &["kill", option, "--master", &faulty.master(), "pi-driver"]).await;
+        assert!(done.0 == Some(1) && done.2.contains("injected fault (409)"), "{done:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_a_kubelet_in_a_log_are_no_progress() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    status(&cluster, "pi-driver", terminated(0)).await;
+    let mut answers = vec![
+        Fault::Status(404),
+        Fault::Status(401),
+        Fault::Body(vec!["2026-11-25T00:00:00Z one\n".to_owned(), "x".repeat(1 << 20)], End::Hangs),
+    ]
+    .into_iter();
+    let last =
+        ["2026-11-25T00:00:00Z one\n", "failed to create fsnotify watcher: too many open files"].map(str::to_owned);
+    let faulty = Faulty::start(&cluster.client, move |_, path| {
+        if path.contains("/log?") {
+            answers.next().unwrap_or(Fault::Body(last.to_vec(), End::Clean))
+        } else {
+            Fault::None
+        }
+    })
+    .await;
+    let mut watch = Running::start(&cluster, &["watch", "--follow", "--master", &faulty.master(), "pi-driver"]);
+    assert_eq!(watch.ended().await, Some(0), "{:.2000}", watch.all());
+    let out = watch.out();
+    let errors = out.iter().filter(|line| line.contains("fsnotify")).count();
+    assert!(out[0] == "one" && errors == 1 && faulty.count("/log?") < 10, "{:.2000}", watch.all());
 }

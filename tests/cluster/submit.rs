@@ -187,7 +187,8 @@ async fn local_files_are_uploaded_to_s3_and_deleted_if_the_application_is_not_su
     let cluster = Cluster::start().await;
     let storage = Storage::start().await;
     let at = |name: &str| cluster.folder().join(name).display().to_string();
-    let (jar, data) = (at("app.jar"), at("data.bin"));
+    // Names are those of the objects, whatever they have in them.
+    let (jar, data) = (at("a b+ü%20~[1].jar"), at("data.bin"));
     std::fs::write(&jar, "jar").unwrap();
     // More than one part.
     std::fs::write(&data, vec![7; 12 << 20]).unwrap();
@@ -206,15 +207,17 @@ async fn local_files_are_uploaded_to_s3_and_deleted_if_the_application_is_not_su
     assert!(done.status.success(), "{}", text(&done.stderr));
     let objects = storage.objects();
     let named = |end: &str| objects.iter().find(|(path, _)| path.ends_with(end)).unwrap().clone();
-    assert_eq!((objects.len(), named("/data.bin").1, named("/app.jar").1), (2, 12 << 20, 3));
-    assert!(named("/app.jar").0.starts_with("/bucket/up/spark-upload-"), "{objects:?}");
+    assert_eq!((objects.len(), named("/data.bin").1, named(".jar").1), (2, 12 << 20, 3));
+    assert!(named(".jar").0.ends_with("/a b+ü%20~[1].jar"), "{objects:?}");
+    assert!(named(".jar").0.starts_with("/bucket/up/spark-upload-"), "{objects:?}");
     let credentials = storage.credentials();
+    assert!(!credentials.is_empty());
     assert!(
         credentials.iter().all(|one| one.starts_with("own-key/") && one.contains("/eu-west-3/s3/")),
         "{credentials:?}"
     );
     let maps = objects_of_conf(&cluster).await;
-    let uri = format!("spark.jars=s3a\\://bucket/up/{}", named("/app.jar").0.trim_start_matches("/bucket/up/"));
+    let uri = format!("spark.jars=s3a\\://bucket/up/{}", named(".jar").0.trim_start_matches("/bucket/up/"));
     assert!(maps.contains(&uri), "{maps}");
     // It is not submitted: nothing is left behind.
     let missing = ["--conf=spark.kubernetes.namespace=no-such-namespace", "-n", "no-such-namespace"];

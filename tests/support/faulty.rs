@@ -31,6 +31,8 @@ pub enum Fault {
     StatusAfter(u16),
     /// It is never answered.
     Hangs,
+    /// It is answered with this text after it was passed on.
+    BodyAfter(String),
     /// It is answered with these pieces of a body, and then with its end.
     Body(Vec<String>, End),
 }
@@ -126,7 +128,7 @@ async fn answer(client: Client, request: Request<Incoming>, fault: Fault) -> Res
             });
             return Ok(Response::new(StreamBody::new(pieces).boxed_unsync()));
         }
-        Fault::None | Fault::ClosedAfter | Fault::StatusAfter(_) => {}
+        Fault::None | Fault::ClosedAfter | Fault::StatusAfter(_) | Fault::BodyAfter(_) => {}
     }
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
@@ -141,6 +143,9 @@ async fn answer(client: Client, request: Request<Incoming>, fault: Fault) -> Res
     match fault {
         Fault::ClosedAfter => closed(),
         Fault::StatusAfter(code) => Ok(status(code)),
+        Fault::BodyAfter(text) => {
+            Ok(Response::new(Full::new(text.into()).map_err(|never: Infallible| match never {}).boxed_unsync()))
+        }
         _ => Ok(answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync())),
     }
 }

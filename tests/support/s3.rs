@@ -67,7 +67,8 @@ impl Storage {
 async fn answer(stored: Arc<Mutex<Stored>>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await?.to_bytes().to_vec();
-    let (path, query) = (parts.uri.path().to_owned(), parts.uri.query().unwrap_or_default().to_owned());
+    let path = percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8().unwrap().into_owned();
+    let (path, query) = (path, parts.uri.query().unwrap_or_default().to_owned());
     let mut stored = stored.lock().unwrap();
     let signed = parts.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
     stored
