@@ -120,7 +120,11 @@ pub(super) fn missing(selection: &Selection, id: &SubmissionId, missing: Missing
         .map_or_else(|| "in any namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
     match missing {
         Missing::NotFound if id.is_pattern() => format!("{}: no driver {place} matches", id.text),
-        Missing::NotFound => format!("{}: no driver {place} has that name or application id", id.text),
+        Missing::NotFound => {
+            let more =
+                if id.namespace.is_none() && selection.namespace.is_some() { "; -A looks everywhere" } else { "" };
+            format!("{}: no driver {place} has that name or application id{more}", id.text)
+        }
         Missing::NoDriver => {
             format!("{}: a pod {place} has that name, but it is no driver: it has no label spark-role=driver", id.text)
         }

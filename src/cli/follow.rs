@@ -107,7 +107,8 @@ pub(super) async fn follow(
         };
         tokio::select! {
             biased;
-            () = interrupt.wait() => return Ok(Ended::Interrupted),
+            // How the drivers ended may be known: only the log goes on.
+            () = interrupt.wait() => return Ok(ended.map_or(Ended::Interrupted, Ended::Outcome)),
             event = seen.next() => match event {
                 Some(event) => view.see(event, out, err)?,
                 // A watch has no end.

@@ -27,7 +27,7 @@ pub(super) struct Args {
     #[arg(long)]
     include_ended: bool,
     /// Print what would be deleted, and delete nothing.
-    #[arg(long, conflicts_with_all = ["yes", "wait"])]
+    #[arg(long)]
     dry_run: bool,
     /// Wait until the pods are gone.
     #[arg(long)]

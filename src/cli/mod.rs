@@ -65,7 +65,8 @@ enum Command {
     Status(status::Args),
     /// Stop applications: delete their drivers' pods, after a question.
     Kill(kill::Args),
-    /// Show what happens to applications until they have ended: changes of state, and the driver's log.
+    /// Show what happens to applications until they have ended: changes of state, and the driver's log. Patterns and labels are watched
+    /// until Ctrl-C.
     Watch(watch::Args),
     /// List every Spark application: its driver, its executors by state, and its last executor exit.
     Apps(apps::Args),

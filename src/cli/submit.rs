@@ -1,5 +1,6 @@
 //! `spark-usher submit`: spark-submit in cluster mode, without a JVM.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow, bail};
@@ -9,14 +10,16 @@ use super::drivers::Which;
 use super::environment::environment;
 use super::follow::{Ended, Follow, Form};
 use super::local_files::LocalFiles;
-use super::output::{FAILED, INTERRUPTED, OK, UNKNOWN_END, block_on, failed, one_line, plain, unreadable};
+use super::output::{FAILED, INTERRUPTED, OK, UNKNOWN_END, UNREADABLE, block_on, failed, one_line, plain, unreadable};
 use super::program::program;
 use super::spark_compatible;
 use super::submit_options::{DryRun, Format, HELP, Own};
 use crate::cluster::drivers::Selection;
+use crate::cluster::request::Error;
 use crate::cluster::upload::{Uploaded, upload};
 use crate::cluster::{client, submit as cluster};
 use crate::config;
+use crate::json;
 use crate::policy::Policies;
 use crate::runtime::shutdown::Interrupt;
 use crate::runtime::{clock, random};
@@ -74,8 +77,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         Err(error) => return unreadable(err, &error),
     };
     if own.help || args.arguments.is_empty() {
-        writeln!(out, "Submit an application as spark-submit does in cluster mode, without a JVM.\n\n{HELP}")?;
-        return Ok(OK);
+        let program = program();
+        let to: &mut dyn Write = if own.help { out } else { err };
+        writeln!(
+            to,
+            "Submit an application as spark-submit does in cluster mode, without a JVM.\n\nUsage: {program} submit [OPTIONS] RESOURCE \
+             [ARGUMENTS]\n\n{HELP}"
+        )?;
+        return Ok(if own.help { OK } else { UNREADABLE });
     }
     if own.shows_version {
         let (first, last) = (VERSIONS.first(), VERSIONS.last());
@@ -96,6 +105,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         Ok(code) => Ok(code),
         Err(error) => match error.downcast_ref::<SubmitError>() {
             Some(error) => unreadable(err, error),
+            // The reader closed the pipe: `--dry-run | head`.
+            None if error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe) => {
+                Ok(OK)
+            }
             None => {
                 failed(err, &error)?;
                 Ok(if error.is::<cluster::Interrupted>() { INTERRUPTED } else { FAILED })
@@ -121,7 +134,8 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     let mut found = client::configure(own.kubeconfig.as_deref(), context.as_deref()).await;
     let has_master = submit::settings(&options, &env, &LocalFiles)?.0.get("spark.master").is_some();
     if own.kubeconfig.is_some() || context.is_some() || !has_master {
-        found = Ok(found.context("which API server: expected --master k8s://URL, or a kubeconfig")?);
+        let unknown = |error| format!("an API server, by --master k8s://URL or a kubeconfig: {error:#}");
+        found = Ok(found.map_err(|error| SubmitError::expected(&unknown(error)))?);
     }
     // Every other way to name the API server precedes this variable.
     let of_kubeconfig =
@@ -132,7 +146,14 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     let unique = unique();
     let app = submit::prepare(&options, &env, &LocalFiles, unique.millis)?;
     let (version, note) = version(own.version.as_deref(), &app.conf)?;
-    let mut submission = submit::build(&app, &env, &LocalFiles, version, &unique)?;
+    let mut submission = match submit::build(&app, &env, &LocalFiles, version, &unique) {
+        Ok(submission) => submission,
+        Err(error) => {
+            // They may be why.
+            app.warnings.iter().try_for_each(|warning| writeln!(err, "warning: {}", one_line(warning)))?;
+            return Err(error.into());
+        }
+    };
     if own.gang {
         submission.add_gang()?;
     }
@@ -150,7 +171,11 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
             validated(&submission, policies, None, err)?;
         }
         // The uid is known only after the pod was created.
-        let objects = std::iter::once(submission.pod.clone()).chain(submission.owned("")).collect();
+        let mut objects: Vec<Value> = std::iter::once(submission.pod.clone()).chain(submission.owned("")).collect();
+        // It is not in those that spark-submit sends, because it is in the request's path.
+        for object in &mut objects {
+            json::set(object, &["metadata", "namespace"], submission.namespace.clone());
+        }
         print(objects, own.format, out)?;
         return Ok(OK);
     }
@@ -226,7 +251,8 @@ fn validated(
 ) -> anyhow::Result<Preview> {
     let preview = preview(submission, policies, namespace).map_err(|error| anyhow!("--policy: {error}"))?;
     writeln!(err, "note: {}", one_line(&preview.summary()))?;
-    for note in &preview.notes {
+    // Both pods may have the same.
+    for note in preview.notes.iter().collect::<BTreeSet<_>>() {
         writeln!(err, "note: {}", one_line(note))?;
     }
     if !preview.denials.is_empty() {
@@ -244,6 +270,14 @@ async fn fits(client: &kube::Client, preview: &Preview, err: &mut dyn Write) -> 
             None => Ok(()),
         },
         Ok(None) => bail!("not submitted: {} {queue}, the queue of the policy, does not exist", object.kind),
+        Err(Error::NotFound(_)) => {
+            let api = format!("{}.{}", object.plural, object.group);
+            writeln!(
+                err,
+                "warning: whether the gang fits queue {queue} is not known: the cluster does not serve {api}"
+            )?;
+            Ok(())
+        }
         Err(error) => {
             writeln!(
                 err,
@@ -328,7 +362,8 @@ fn version(given: Option<&str>, conf: &SparkConf) -> Result<(SparkVersion, Optio
         ))),
         None => {
             let newest = SparkVersion::NEWEST;
-            Ok((SparkVersion::NEWEST, Some(format!("Spark {newest} is assumed: --spark-version names another one"))))
+            let why = "the image's tag does not begin with a version";
+            Ok((newest, Some(format!("{why}: Spark {newest} is assumed; --spark-version VERSION sets another"))))
         }
     }
 }

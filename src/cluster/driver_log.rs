@@ -142,7 +142,15 @@ impl Reader {
                     self.cut(&open);
                     continue;
                 }
-                Read::Silence => format!("nothing came for {SILENCE:?}"),
+                // Twice is enough: what comes has come.
+                Read::Silence => {
+                    self.cut(&open);
+                    let is_second = self.failures > 0;
+                    if let Some(item) = self.fails(format!("nothing came for {SILENCE:?}"), is_second) {
+                        return Some(item);
+                    }
+                    continue;
+                }
                 Read::Failed(error) => error,
             };
             self.cut(&open);

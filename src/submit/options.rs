@@ -42,6 +42,18 @@ pub struct Options {
     pub args: Vec<String>,
 }
 
+/// Options that few applications have: after the resource, they are in the wrong place.
+const LATE: [&str; 8] = [
+    "--conf",
+    "--class",
+    "--master",
+    "--deploy-mode",
+    "--num-executors",
+    "--driver-memory",
+    "--executor-memory",
+    "--executor-cores",
+];
+
 /// Variables of the environment that spark-submit reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -99,6 +111,10 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
     let resource = options.resource.as_deref().ok_or_else(|| {
         SubmitError::new("Missing application resource. (expected a JAR, a Python or an R file after the options)")
     })?;
+    let late: Vec<&str> = options.args.iter().map(String::as_str).filter(|arg| LATE.contains(arg)).collect();
+    if !late.is_empty() {
+        warnings.push(format!("what follows {resource} is passed to the application: {}", late.join(", ")));
+    }
     let is_shell = matches!(resource, "spark-shell" | "pyspark-shell" | "sparkr-shell");
     let resource = if is_shell || resource == NO_RESOURCE { resource.to_owned() } else { resolved(resource, files) };
     let (is_python, is_r) = (resource.ends_with(".py"), resource.ends_with(".R") || resource.ends_with(".r"));

@@ -369,7 +369,7 @@ async fn credentials_of_the_configuration_are_used() {
     assert!(done.0 == Some(1) && done.2.contains("caCertFile: /nonexistent: No such file"), "{done:?}");
     let context = "--conf=spark.kubernetes.context=nowhere";
     let done = run(&cluster, &[&PI[..], &["--no-wait", context, "local:///x.jar"]].concat()).await;
-    assert!(done.0 == Some(1) && done.2.contains("nowhere"), "{done:?}");
+    assert!(done.0 == Some(2) && done.2.contains("nowhere"), "{done:?}");
     assert!(drivers(&cluster).await.is_empty());
 }
 
@@ -552,4 +552,47 @@ async fn errors_of_a_kubelet_in_a_log_are_no_progress() {
     let out = watch.out();
     let errors = out.iter().filter(|line| line.contains("fsnotify")).count();
     assert!(out[0] == "one" && errors == 1 && faulty.count("/log?") < 10, "{:.2000}", watch.all());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn end_that_is_known_is_the_exit_code_of_an_interrupted_log() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    let faulty = Faulty::start(&cluster.client, |_, path| {
+        if path.contains("/log?") {
+            Fault::Body(vec!["2026-11-25T00:00:00Z one\n".to_owned()], End::Hangs)
+        } else {
+            Fault::None
+        }
+    })
+    .await;
+    // A lost node: the pod has failed, and its container is said to run.
+    status(&cluster, "pi-driver", json!({"phase": "Failed", "containerStatuses": [{"name": "spark-kubernetes-driver", "image": "i",
+        "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-11-25T00:00:00Z"}}}]}))
+    .await;
+    let mut watch = Running::start(&cluster, &["watch", "--follow", "--master", &faulty.master(), "pi-driver"]);
+    watch.says("one").await;
+    watch.interrupt();
+    assert_eq!(watch.ended().await, Some(3), "{}", watch.all());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_in_the_wrong_place_and_none_at_all_are_said() {
+    let cluster = Cluster::start().await;
+    let late = ["submit", "local:///x.py", "--conf", "spark.kubernetes.container.image=i", "--name", "late"];
+    let done = run(&cluster, &late).await;
+    let words = "warning: what follows local:///x.py is passed to the application: --conf";
+    assert!(done.0 == Some(2) && done.2.contains(words), "{done:?}");
+    let none = tokio::task::spawn_blocking(|| {
+        std::process::Command::new(crate::support::process::program()).arg("submit").output().unwrap()
+    });
+    let none = none.await.unwrap();
+    assert!(
+        none.status.code() == Some(2) && String::from_utf8(none.stderr).unwrap().contains("Usage: spark-usher submit")
+    );
+    let namespaced = run(&cluster, &[&PI[..], &["--dry-run", "-o", "json", "local:///x.jar"]].concat()).await;
+    let list: serde_json::Value = serde_json::from_str(&namespaced.1).unwrap();
+    for item in list["items"].as_array().unwrap() {
+        assert_eq!(item["metadata"]["namespace"], cluster.namespace.as_str(), "{item}");
+    }
 }

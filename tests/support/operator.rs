@@ -19,7 +19,10 @@ pub fn driver(name: &str, app: &str) -> PodBuilder {
 
 pub fn kubeconfig(cluster: &Cluster) -> String {
     let path = cluster.folder().join("operator.kubeconfig").display().to_string();
-    std::fs::write(&path, cluster.kubeconfig()).unwrap();
+    // A command that runs may read it.
+    if !std::path::Path::new(&path).exists() {
+        std::fs::write(&path, cluster.kubeconfig()).unwrap();
+    }
     path
 }
 

@@ -103,7 +103,11 @@ fn image(context: &Context<'_>) -> Result<String> {
     let conf = context.conf();
     let image =
         conf.get("spark.kubernetes.driver.container.image").or_else(|| conf.get("spark.kubernetes.container.image"));
-    let image = image.ok_or_else(|| SubmitError::new("Must specify the driver container image"))?;
+    let image = image.ok_or_else(|| {
+        SubmitError::new(
+            "Must specify the driver container image (expected --conf spark.kubernetes.container.image=IMAGE)",
+        )
+    })?;
     if !context.is_since(4, 0) {
         return Ok(image.to_owned());
     }
@@ -256,7 +260,11 @@ fn uploaded_list(context: &Context<'_>, key: &str, draft: &mut Draft) -> Result<
 /// Uploads a file (`KubernetesUtils.uploadFileUri`). Returns where it goes.
 pub(super) fn upload(context: &Context<'_>, uri: &str, draft: &mut Draft) -> Result<String> {
     let key = "spark.kubernetes.file.upload.path";
-    let folder = context.conf().get(key).ok_or_else(|| SubmitError::new(format!("Please specify {key} property.")))?;
+    let folder = context.conf().get(key).ok_or_else(|| {
+        SubmitError::new(format!(
+            "Please specify {key} property. ({uri} is a local file; local://PATH names a file in the image)"
+        ))
+    })?;
     let uri = resolved(uri, context.files);
     let from = local_path(&uri).to_owned();
     let is_there = context.files.matching(&from).is_ok_and(|found| found.is_some_and(|found| found == [from.as_str()]));
