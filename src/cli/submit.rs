@@ -19,7 +19,6 @@ use crate::cluster::request::Error;
 use crate::cluster::upload::{Uploaded, upload};
 use crate::cluster::{client, submit as cluster};
 use crate::config;
-use crate::json;
 use crate::policy::Policies;
 use crate::runtime::shutdown::Interrupt;
 use crate::runtime::{clock, random};
@@ -171,11 +170,7 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
             validated(&submission, policies, None, err)?;
         }
         // The uid is known only after the pod was created.
-        let mut objects: Vec<Value> = std::iter::once(submission.pod.clone()).chain(submission.owned("")).collect();
-        // It is not in those that spark-submit sends, because it is in the request's path.
-        for object in &mut objects {
-            json::set(object, &["metadata", "namespace"], submission.namespace.clone());
-        }
+        let objects = std::iter::once(submission.pod.clone()).chain(submission.owned("")).collect();
         print(objects, own.format, out)?;
         return Ok(OK);
     }
