@@ -247,6 +247,33 @@ fn compare(name: &str) {
     assert!(wrong.is_empty(), "{} differences from spark-submit {name}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Captures that others made: the arguments, one a line, and the requests.
+#[test]
+fn objects_equal_those_of_captures_of_others() {
+    let mut compared = 0;
+    for name in ["4.3.0", "3.5.9"] {
+        for case in std::fs::read_dir(fixtures().join(format!("spark-{name}"))).unwrap() {
+            let folder = case.unwrap().path();
+            let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+            let arguments: Vec<String> = read("args").lines().map(str::to_owned).collect();
+            let own = submitted(&arguments, SparkVersion::parse(name).unwrap()).unwrap();
+            let requests: Vec<Value> = serde_json::from_str(&read("requests.json")).unwrap();
+            let real: Vec<&Value> =
+                requests.iter().map(|request| &request["body"]).filter(|body| body.is_object()).collect();
+            let uid = real.iter().find_map(|body| body["metadata"]["ownerReferences"][0]["uid"].as_str()).unwrap();
+            let objects: Vec<Value> = std::iter::once(own.pod.clone()).chain(own.owned(uid)).collect();
+            assert_eq!(real.len(), objects.len(), "{}", folder.display());
+            let mut found = Vec::new();
+            for (real, own) in real.into_iter().zip(&objects) {
+                differences(&folder.display().to_string(), &comparable(real), &comparable(own), &mut found);
+            }
+            assert!(found.is_empty(), "{}", found.join("\n"));
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 8);
+}
+
 #[test]
 fn objects_equal_those_of_spark_submit_4_3_0() {
     compare("4.3.0");
