@@ -6,6 +6,13 @@ use crate::submission::DriverStatus;
 use crate::text::first_line;
 use crate::views::ago;
 
+/// Columns of the table,
+const CREATED: usize = 2;
+const APP: usize = 3;
+const DETAIL: usize = 4;
+/// and the characters that the last of them has at least; others are left out for it.
+const LEAST_DETAIL: usize = 40;
+
 /// The longest detail in a row.
 const MAX_DETAIL: usize = 160;
 
@@ -28,7 +35,17 @@ pub(super) fn lines<'d>(
             one_line(&first_line(&driver.detail(), MAX_DETAIL)),
         ]
     };
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(drivers.map(row)).collect();
+    let mut rows: Vec<Vec<String>> = std::iter::once(head).chain(drivers.map(row)).collect();
+    // Where there is no room for all: the detail says most.
+    for column in [APP, CREATED] {
+        let widest =
+            |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+        let before: usize = (0..DETAIL).filter_map(widest).map(|width| width + 2).sum();
+        if before + LEAST_DETAIL <= width {
+            break;
+        }
+        rows.iter_mut().filter_map(|row| row.get_mut(column)).for_each(String::clear);
+    }
     let begin = rows.iter().filter_map(|row| row.first()).map(|id| id.chars().count()).max().unwrap_or_default() + 2;
     let painted = |(line, state): (String, &str)| {
         let line = first_line(&line, width);
@@ -81,5 +98,6 @@ mod tests {
         assert!(colored[1].starts_with("n:a       \x1b[31mfailed\x1b[0m"), "{colored:?}");
         assert_eq!((&colored[0], &colored[2]), (&plain[0], &plain[2]));
         assert_eq!(of(12, true)[1], "n:a       f…");
+        assert!(!of(60, false)[0].contains("APP") && of(60, false)[1].contains("Evicted"), "{:?}", of(60, false));
     }
 }

@@ -196,6 +196,8 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     let driver = match sent {
         Ok(driver) => driver,
         Err(error) => {
+            let is_of_connection = error.downcast_ref().is_some_and(Error::is_of_connection);
+            let error = if is_of_connection { error.context(format!("the API server is {master}")) } else { error };
             // A driver that exists all the same needs its files.
             let left = if error.is::<cluster::MayExist>() { uploaded.all() } else { uploaded.take_back().await };
             for left in left {

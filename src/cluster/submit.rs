@@ -132,7 +132,7 @@ async fn create_pod(
                 ))
                 .into());
             }
-            None => return Err(anyhow!("cannot create {what}: {error}")),
+            None => return Err(anyhow::Error::from(error).context(format!("cannot create {what}"))),
         }
     }
 }

@@ -56,7 +56,7 @@ impl Submission {
 /// What an executor from this template requests: Spark's own container as the configuration says, and all others.
 fn of_template(template: &str, container: Option<&str>, executor: &ResourceList) -> Result<ResourceList> {
     let bad = |why: &str| SubmitError::new(format!("--gang: spark.kubernetes.executor.podTemplateFile: {why}"));
-    let mut pod = Value::Object(pod_template::read(template, true).map_err(|error| bad(&error))?);
+    let mut pod = Value::Object(pod_template::read(template, true).map_err(|error| bad(&error))?.pod);
     let all = list(&pod, &["spec", "containers"]);
     let named = container.and_then(|name| all.iter().position(|one| text(one, &["name"]) == name));
     let containers = list_mut(&mut pod, &["spec", "containers"]);

@@ -17,8 +17,15 @@ const MAX_DEPTH: usize = 100;
 
 type Error = serde::de::value::Error;
 
+/// A template, and the fields in it that the types of the API do not know, which are misspelled or newer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Template {
+    pub(super) pod: Map<String, Value>,
+    pub(super) unknown: Vec<String>,
+}
+
 /// Reads a template. `has_octal`: modes with a leading zero are octal numbers, as since Spark 4.0; otherwise the zero has no meaning.
-pub(super) fn read(text: &str, has_octal: bool) -> Result<Map<String, Value>, String> {
+pub(super) fn read(text: &str, has_octal: bool) -> Result<Template, String> {
     let node = parse(text)?.ok_or("expected a pod, got nothing")?;
     let Node::Map(entries) = &node else { return Err("expected a pod".to_owned()) };
     let kind = entries.iter().find(|(key, _)| key == "kind").map(|(_, kind)| kind.text());
@@ -27,9 +34,10 @@ pub(super) fn read(text: &str, has_octal: bool) -> Result<Map<String, Value>, St
     }
     let pod = Pod::deserialize(Typed { node: &node, key: "", has_octal }).map_err(|error| error.to_string())?;
     let mut typed = serde_json::to_value(pod).map_err(|error| error.to_string())?;
-    tidy(&mut typed, Some(&node));
+    let mut unknown = Vec::new();
+    tidy(&mut typed, &node, "", &mut unknown);
     match typed {
-        Value::Object(pod) => Ok(pod),
+        Value::Object(pod) => Ok(Template { pod, unknown }),
         _ => Err("expected a pod".to_owned()),
     }
 }
@@ -383,13 +391,16 @@ impl<'de> MapAccess<'de> for Entries<'de> {
 }
 
 /// Makes a typed value what Spark's client sends: with the fields that the types do not know, and without empty lists and maps of text.
-fn tidy(typed: &mut Value, node: Option<&Node>) {
+fn tidy(typed: &mut Value, node: &Node, path: &str, unknown: &mut Vec<String>) {
     match (typed, node) {
-        (Value::Object(fields), Some(Node::Map(entries))) => {
+        (Value::Object(fields), Node::Map(entries)) => {
             for (key, node) in entries {
                 match fields.get_mut(key) {
-                    Some(value) => tidy(value, Some(node)),
-                    None if !is_empty(node) => _ = fields.insert(key.clone(), node.untyped()),
+                    Some(value) => tidy(value, node, &format!("{path}{key}."), unknown),
+                    None if !is_empty(node) => {
+                        unknown.push(format!("{path}{key}"));
+                        fields.insert(key.clone(), node.untyped());
+                    }
                     None => {}
                 }
             }
@@ -400,8 +411,8 @@ fn tidy(typed: &mut Value, node: Option<&Node>) {
                 !(is_empty_value(value) && (value.is_array() || TEXT_MAPS.contains(&key.as_str())))
             });
         }
-        (Value::Array(items), Some(Node::List(nodes))) => {
-            items.iter_mut().zip(nodes).for_each(|(item, node)| tidy(item, Some(node)));
+        (Value::Array(items), Node::List(nodes)) => {
+            items.iter_mut().zip(nodes).for_each(|(item, node)| tidy(item, node, path, unknown));
         }
         _ => {}
     }
@@ -433,7 +444,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn pod(text: &str) -> Value {
-        Value::Object(read(text, true).unwrap())
+        Value::Object(read(text, true).unwrap().pod)
     }
 
     #[test]
@@ -455,7 +466,8 @@ mod tests {
                     "new": {"a": [1, "y"]}}]}})
         );
         let modes = "spec: {volumes: [{name: c, secret: {defaultMode: 0644}}]}";
-        assert_eq!(read(modes, false).unwrap()["spec"]["volumes"][0]["secret"]["defaultMode"], 644);
+        assert_eq!(read(text, true).unwrap().unknown, ["spec.containers.new"]);
+        assert_eq!(read(modes, false).unwrap().pod["spec"]["volumes"][0]["secret"]["defaultMode"], 644);
     }
 
     #[test]

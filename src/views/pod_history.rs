@@ -21,14 +21,34 @@ const MAX_MESSAGE: usize = 600;
 
 /// Entries that are not in order yet.
 #[derive(Debug, Default)]
-pub struct HistoryBuilder(Vec<(Timestamp, HistoryEntry)>);
+pub struct HistoryBuilder(Vec<(Timestamp, Step, HistoryEntry)>);
+
+/// The order of what has the same time: the API server's times are whole seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Created,
+    Scheduled,
+    #[default]
+    Other,
+    Started,
+    Ended,
+    Deleted,
+}
 
 impl HistoryBuilder {
     fn add(&mut self, time: &str, by: &str, what: impl AsRef<str>) {
+        self.step(Step::Other, time, by, what);
+    }
+
+    fn step(&mut self, step: Step, time: &str, by: &str, what: impl AsRef<str>) {
         let Ok(at) = time.parse::<Timestamp>() else { return };
         let entry = HistoryEntry { at: shown(at), by: harmless(by), what: harmless(what.as_ref()) };
-        if !self.0.iter().any(|(_, known)| *known == entry) {
-            self.0.push((at, entry));
+        self.push(at, step, entry);
+    }
+
+    fn push(&mut self, at: Timestamp, step: Step, entry: HistoryEntry) {
+        if !self.0.iter().any(|(_, _, known)| *known == entry) {
+            self.0.push((at, step, entry));
         }
     }
 
@@ -40,7 +60,7 @@ impl HistoryBuilder {
             Some(labels::ROLE_EXECUTOR) => "its driver created the pod",
             _ => "the pod was created",
         };
-        self.add(meta("creationTimestamp"), "pod", format!("{what}; {}", admitted(pod)));
+        self.step(Step::Created, meta("creationTimestamp"), "pod", format!("{what}; {}", admitted(pod)));
         for condition in list(pod, &["status", "conditions"]) {
             let field = |key: &str| text(condition, &[key]);
             let (is_true, since) = (field("status") == "True", field("lastTransitionTime"));
@@ -52,7 +72,8 @@ impl HistoryBuilder {
                 .join(": ");
             match (field("type"), is_true) {
                 ("PodScheduled", true) => {
-                    self.add(since, "pod", format!("scheduled to node {}", text(pod, &["spec", "nodeName"])));
+                    let node = text(pod, &["spec", "nodeName"]);
+                    self.step(Step::Scheduled, since, "pod", format!("scheduled to node {node}"));
                 }
                 ("PodScheduled", false) => self.add(since, "pod", format!("not scheduled since then: {why}")),
                 ("DisruptionTarget", true) => self.add(since, "pod", format!("disrupted: {why}")),
@@ -71,25 +92,37 @@ impl HistoryBuilder {
                 list(pod, &["metadata", "finalizers"]).iter().filter_map(Value::as_str).collect();
             let blocked =
                 if finalizers.is_empty() { String::new() } else { format!("; blocked by {}", finalizers.join(", ")) };
-            self.add(&asked.to_string(), "pod", format!("its deletion was requested, with {grace} s to stop{blocked}"));
+            self.step(
+                Step::Deleted,
+                &asked.to_string(),
+                "pod",
+                format!("its deletion was requested, with {grace} s to stop{blocked}"),
+            );
         }
     }
 
     fn container(&mut self, name: &str, status: &Value) {
         let state = |kind: &str, key: &str| text(status, &["state", kind, key]);
         for kind in ["running", "terminated"] {
-            self.add(state(kind, "startedAt"), "pod", format!("container {name} started"));
+            self.step(Step::Started, state(kind, "startedAt"), "pod", format!("container {name} started"));
         }
         if let Some(terminated) = at(status, &["state", "terminated"]) {
             let code = at(terminated, &["exitCode"]).and_then(Value::as_i64).unwrap_or_default();
             let reason = [text(terminated, &["reason"]), text(terminated, &["message"])];
             let reason: Vec<&str> = reason.into_iter().filter(|text| !text.is_empty()).collect();
             let reason = if reason.is_empty() { String::new() } else { format!(" ({})", reason.join(": ")) };
-            self.add(
-                state("terminated", "finishedAt"),
-                "pod",
-                format!("container {name} exited with code {code}{reason}"),
-            );
+            let what = format!("container {name} exited with code {code}{reason}");
+            match state("terminated", "finishedAt") {
+                "" => {
+                    let entry = HistoryEntry {
+                        at: "at an unknown time".to_owned(),
+                        by: "pod".to_owned(),
+                        what: harmless(&what),
+                    };
+                    self.push(Timestamp::MAX, Step::Ended, entry);
+                }
+                time => self.step(Step::Ended, time, "pod", what),
+            }
         }
     }
 
@@ -130,10 +163,12 @@ impl HistoryBuilder {
         self.add(&deletion.at, annotations::USHER, format!("{pod}: deleted by the rule {rule}: {message}"));
     }
 
-    /// The history, in order. What happened in the same second stays in the order in which it was added.
+    /// The history, in order. What happened in the same second is in the order of a pod's life, and then in the order in which it was
+    /// added.
     pub fn finish(mut self, of: &str) -> HistoryReport {
-        self.0.sort_by_key(|(at, _)| *at);
-        HistoryReport { of: of.to_owned(), entries: self.0.into_iter().map(|(_, entry)| entry).collect() }
+        let second = |at: &Timestamp| at.as_second();
+        self.0.sort_by_key(|(at, step, _)| (second(at), *step, *at));
+        HistoryReport { of: of.to_owned(), entries: self.0.into_iter().map(|(_, _, entry)| entry).collect() }
     }
 }
 
@@ -212,6 +247,26 @@ mod tests {
                     {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2026-11-25T00:04:59Z", "reason": "PreemptionByScheduler"}],
                 "containerStatuses": [{"name": "spark", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled",
                     "startedAt": "2026-11-25T00:00:05Z", "finishedAt": "2026-11-25T00:04:00Z"}}}]}})
+    }
+
+    #[test]
+    fn what_has_one_time_is_in_the_order_of_a_pods_life() {
+        let at = "2026-11-25T00:00:00Z";
+        let mut history = HistoryBuilder::default();
+        history.events(&[
+            json!({"reason": "Pulled", "message": "x", "lastTimestamp": at, "source": {"component": "kubelet"}}),
+        ]);
+        history.pod(&json!({"metadata": {"name": "d", "creationTimestamp": at},
+            "spec": {"nodeName": "node-1"}, "status": {
+                "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}],
+                "containerStatuses": [{"name": "spark", "state": {"terminated": {"exitCode": 137, "startedAt": at}}}]}}));
+        let history = history.finish("d");
+        let whats = whats(&history);
+        for (what, words) in whats.iter().zip(["was created", "scheduled", "Pulled", "started", "exited with code 137"])
+        {
+            assert!(what.contains(words), "{whats:?}");
+        }
+        assert_eq!(history.entries[4].at, "at an unknown time");
     }
 
     #[test]

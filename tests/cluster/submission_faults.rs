@@ -266,6 +266,12 @@ async fn watch_says_in_words_what_it_may_not_and_what_it_cannot_reach() {
         done.0 == Some(1) && done.2.contains("http://127.0.0.1:1: ") && done.2.contains("Connection refused"),
         "{done:?}"
     );
+    let nobody = ["--no-wait", "--master", "k8s://http://127.0.0.1:1", "local:///opt/x.jar"];
+    let done = run(&cluster, &[&PI[..], &nobody].concat()).await;
+    assert!(
+        done.0 == Some(1) && done.2.starts_with("error: the API server is k8s://http://127.0.0.1:1: cannot create"),
+        "{done:?}"
+    );
     let done = run(&cluster, &["status", "--master", "yarn"]).await;
     assert!(done.0 == Some(2) && done.2.contains("must start with k8s://"), "{done:?}");
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::submit::draft::{Context, Draft};
 use crate::submit::error::{Result, SubmitError};
 use crate::submit::options::local_path;
-use crate::submit::pod_template;
+use crate::submit::pod_template::{self, Template};
 
 const DRIVER_FILE: &str = "spark.kubernetes.driver.podTemplateFile";
 const DRIVER_CONTAINER: &str = "spark.kubernetes.driver.podTemplateContainerName";
@@ -25,7 +25,11 @@ pub(in crate::submit) fn load(context: &Context<'_>) -> Result<Draft> {
         |why: String| SubmitError::new(format!("Could not load pod from template file. ({DRIVER_FILE} {path}: {why})"));
     let content = context.files.read(local_path(path)).map_err(&unloaded)?;
     let text = String::from_utf8(content).map_err(|_| unloaded("expected UTF-8".to_owned()))?;
-    let mut pod = pod_template::read(&text, context.is_since(4, 0)).map_err(&unloaded)?;
+    let Template { mut pod, unknown } = pod_template::read(&text, context.is_since(4, 0)).map_err(&unloaded)?;
+    if !unknown.is_empty() {
+        let fields = unknown.join(", ");
+        draft.warnings.push(format!("{path}: sent as it is, although it is not known as a field of a Pod: {fields}"));
+    }
     let mut object = |key: &str| match pod.remove(key) {
         Some(Value::Object(found)) => Some(found),
         _ => None,
