@@ -5,6 +5,8 @@
 
 use std::io::Write;
 
+use serde_json::Value;
+
 use super::mutation::Mutation;
 use crate::annotations::MetadataField;
 use crate::spark::pod::Pod;
@@ -64,6 +66,26 @@ pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
         }
     }
     ops.out.push(b']');
+}
+
+/// The patch as a document, and the object that it makes of `object`, from which `pod` was read; without a pod there are no operations.
+///
+/// An error is a bug of [`write()`].
+pub fn apply(
+    pod: Option<&Pod<'_>>,
+    mutations: &[Mutation],
+    object: &Value,
+) -> Result<(json_patch::Patch, Value), String> {
+    let bug = |error: &dyn std::fmt::Display| format!("bug in spark-usher: the patch does not apply: {error}");
+    let mut operations = Vec::new();
+    match pod {
+        Some(pod) => write(pod, mutations, &mut operations),
+        None => operations.extend_from_slice(b"[]"),
+    }
+    let patch: json_patch::Patch = serde_json::from_slice(&operations).map_err(|error| bug(&error))?;
+    let mut patched = object.clone();
+    json_patch::patch(&mut patched, &patch).map_err(|error| bug(&error))?;
+    Ok((patch, patched))
 }
 
 fn map_path(place: MetadataField) -> &'static str {
@@ -182,18 +204,14 @@ pub(super) fn json_string(out: &mut Vec<u8>, text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use serde_json::{Value, json};
 
     fn apply(object: Value, mutations: &[Mutation]) -> Value {
         let text = object.to_string();
         let pod: Pod<'_> = serde_json::from_str(&text).unwrap();
-        let mut bytes = Vec::new();
-        write(&pod, mutations, &mut bytes);
-        let patch: json_patch::Patch = serde_json::from_slice(&bytes).unwrap();
-        let mut object = object;
-        json_patch::patch(&mut object, &patch).unwrap();
-        object
+        super::apply(Some(&pod), mutations, &object).unwrap().1
     }
 
     fn set_metadata(place: MetadataField, key: &'static str, value: &str) -> Mutation {

@@ -55,7 +55,7 @@ pub(super) fn lines<'d>(
 }
 
 /// A line whose state, at this character, is in its color.
-fn painted(line: &str, begin: usize, state: &str) -> String {
+pub(super) fn painted(line: &str, begin: usize, state: &str) -> String {
     let at = |chars: usize| line.char_indices().nth(chars).map_or(line.len(), |(at, _)| at);
     let (before, rest) = line.split_at(at(begin));
     match (color(state), rest.strip_prefix(state)) {
@@ -65,7 +65,7 @@ fn painted(line: &str, begin: usize, state: &str) -> String {
 }
 
 /// The color of a state, as a parameter of SGR; `None` for a state that is nothing special.
-pub(super) fn color(state: &str) -> Option<u8> {
+fn color(state: &str) -> Option<u8> {
     Some(match state {
         "failed" | "deleted" => 31,
         "succeeded" => 32,

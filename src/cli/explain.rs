@@ -137,16 +137,7 @@ impl Explained {
         before: Value,
         creator: Option<String>,
     ) -> Result<Explained, String> {
-        let mut operations = Vec::new();
-        if let Some(pod) = &review.pod {
-            admission::patch::write(pod, decision.mutations(), &mut operations);
-        } else {
-            operations.extend_from_slice(b"[]");
-        }
-        let bug = |error: &dyn std::fmt::Display| format!("bug in spark-usher: the patch does not apply: {error}");
-        let patch: json_patch::Patch = serde_json::from_slice(&operations).map_err(|error| bug(&error))?;
-        let mut object = before.clone();
-        json_patch::patch(&mut object, &patch).map_err(|error| bug(&error))?;
+        let (patch, object) = admission::patch::apply(review.pod.as_ref(), decision.mutations(), &before)?;
         Ok(Explained {
             allowed: decision.is_allowed(),
             reason: decision.reason,
@@ -158,7 +149,7 @@ impl Explained {
             namespace: review.namespace.to_string(),
             notes: decision.notes.iter().map(|(reason, text)| (reason.to_string(), text.clone())).collect(),
             warnings: decision.warnings().collect(),
-            patch: serde_json::to_value(&patch).map_err(|error| bug(&error))?,
+            patch: serde_json::to_value(&patch).map_err(|error| error.to_string())?,
             before,
             object,
             creator,

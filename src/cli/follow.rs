@@ -10,7 +10,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::driver_table::{color, lines};
+use super::driver_table::{lines, painted};
 use super::live::{frame, room, size};
 use super::output::{self, DRIVER_DELETED, DRIVER_FAILED, INTERRUPTED, OK, one_line, plain};
 use crate::cluster::driver_log::{self, LogItem};
@@ -75,9 +75,7 @@ pub(super) async fn follow(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<Ended> {
-    let uids: Option<Vec<String>> =
-        follow.until.as_ref().map(|until| until.iter().map(|driver| driver.uid.clone()).collect());
-    let mut view = View::new(&follow, uids.clone());
+    let mut view = View::new(&follow);
     let mut log: Option<BoxStream<'static, LogItem>> = None;
     if let Some(driver) = follow.until.iter().flatten().next().filter(|_| follow.log) {
         let (stage, lines) = driver_log::lines(follow.client, driver);
@@ -94,7 +92,7 @@ pub(super) async fn follow(
     ticks.tick().await;
     loop {
         out.flush()?;
-        let ended = uids.as_ref().and_then(|uids| view.tracker.outcome(uids.iter().map(String::as_str)));
+        let ended = view.outcome();
         if let Some(outcome) = ended.filter(|_| log.is_none()) {
             view.end(out, err)?;
             return Ok(Ended::Outcome(outcome));
@@ -141,16 +139,22 @@ struct View {
 }
 
 impl View {
-    fn new(follow: &Follow<'_>, until: Option<Vec<String>>) -> View {
+    fn new(follow: &Follow<'_>) -> View {
+        let uids = |until: &Vec<DriverStatus>| until.iter().map(|driver| driver.uid.clone()).collect();
         View {
             tracker: Tracker::default(),
             form: follow.form,
-            until,
+            until: follow.until.as_ref().map(uids),
             stage: None,
             problem: None,
             has_terminal: io::stdout().is_terminal(),
             has_colors: output::has_colors(),
         }
+    }
+
+    /// How the awaited drivers ended, once all have.
+    fn outcome(&self) -> Option<Outcome> {
+        self.tracker.outcome(self.until.as_ref()?.iter().map(String::as_str))
     }
 
     fn begin(&mut self, drivers: &[DriverStatus], out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<()> {
@@ -328,13 +332,7 @@ fn line(change: &Change, now: Timestamp, has_colors: bool) -> String {
     };
     let before = format!("{}  {}  ", time(now), driver.submission_id);
     let text = one_line(format!("{before}{state:11}  {detail}").trim_end());
-    match color(state)
-        .filter(|_| has_colors)
-        .and_then(|color| Some((color, text.strip_prefix(&format!("{before}{state}"))?)))
-    {
-        Some((color, after)) => format!("{before}\x1b[{color}m{state}\x1b[0m{after}"),
-        None => text,
-    }
+    if has_colors { painted(&text, before.chars().count(), state) } else { text }
 }
 
 fn event(change: &Change, now: Timestamp) -> Value {

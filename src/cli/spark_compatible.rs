@@ -54,7 +54,7 @@ fn nothing(is_pattern: bool) -> &'static str {
 async fn find(connection: &Connection, id: &SubmissionId, named: Option<String>) -> anyhow::Result<Vec<DriverStatus>> {
     let namespace = id.namespace.clone().or(named);
     if let Some(namespace) = namespace.as_ref().filter(|namespace| !is_dns_label(namespace)) {
-        anyhow::bail!("expected [NAMESPACE:]NAME: {namespace:?} is no name of a namespace");
+        anyhow::bail!("expected [NAMESPACE:]NAME: {namespace:?} is not a valid name of a namespace");
     }
     let read = |error| failure("read the drivers", &error, connection);
     if let Names::Exact(name) = &id.names {
@@ -64,7 +64,7 @@ async fn find(connection: &Connection, id: &SubmissionId, named: Option<String>)
                 id.text
             )
         })?;
-        // spark-submit asks for any text; there is no pod with such a name.
+        // A pod cannot have another name; spark-submit sends the request anyway.
         if !is_dns_subdomain(name) {
             return Ok(Vec::new());
         }

@@ -126,13 +126,12 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
         options.conf.push(format!("{NAMESPACE}={namespace}"));
     }
     let mut env = environment()?;
-    let context = own.context.clone().or_else(|| {
-        let (conf, _) = submit::settings(&options, &env, &LocalFiles).ok()?;
-        Access::of(&conf).ok()?.context
-    });
-    let mut found = client::configure(own.kubeconfig.as_deref(), context.as_deref()).await;
-    let has_master = submit::settings(&options, &env, &LocalFiles)?.0.get("spark.master").is_some();
-    if own.kubeconfig.is_some() || context.is_some() || !has_master {
+    let (settings, _) = submit::settings(&options, &env, &LocalFiles)?;
+    let (version, note) = version(own.version.as_deref(), &settings)?;
+    let access = Access::of(&settings).map_err(|error| error.of_major(version.major))?;
+    let context = own.context.as_deref().or(access.context.as_deref());
+    let mut found = client::configure(own.kubeconfig.as_deref(), context).await;
+    if own.kubeconfig.is_some() || context.is_some() || settings.get("spark.master").is_none() {
         let unknown = |error| format!("an API server, by --master k8s://URL or a kubeconfig: {error:#}");
         found = Ok(found.map_err(|error| SubmitError::expected(&unknown(error)))?);
     }
@@ -144,7 +143,6 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     }
     let unique = unique();
     let app = submit::prepare(&options, &env, &LocalFiles, unique.millis)?;
-    let (version, note) = version(own.version.as_deref(), &app.conf)?;
     let mut submission = match submit::build(&app, &env, &LocalFiles, version, &unique) {
         Ok(submission) => submission,
         Err(error) => {
@@ -158,7 +156,6 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     }
     let Waiting { waits, interval } = Waiting::of(&app.conf).map_err(|error| error.of_major(version.major))?;
     let waits = waits && !own.no_wait;
-    let access = Access::of(&app.conf).map_err(|error| error.of_major(version.major))?;
     for warning in submission.warnings.iter().chain(&note) {
         writeln!(err, "warning: {}", one_line(warning))?;
     }

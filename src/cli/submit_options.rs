@@ -53,7 +53,7 @@ Example: spark-usher submit --name pi --class org.apache.spark.examples.SparkPi 
            local:///opt/spark/examples/jars/spark-examples.jar 1000";
 
 /// Options that have no equal in spark-submit, for completions: name, value and help.
-pub(super) const OPTIONS: [(&str, &str, &str); 17] = [
+pub(super) const OPTIONS: [(&str, &str, &str); 18] = [
     ("--dry-run", "", "Print what would be created"),
     ("--output", "FORMAT", "yaml or json with --dry-run, otherwise text or json"),
     ("--follow", "", "Print the driver's log while waiting"),
@@ -70,20 +70,14 @@ pub(super) const OPTIONS: [(&str, &str, &str); 17] = [
     ("--status", "ID", "As spark-submit --status"),
     ("--load-spark-defaults", "", "Read spark-defaults.conf beside --properties-file"),
     ("--verbose", "", "Accepted, without effect"),
+    ("--version", "", "Print the version"),
     ("--help", "", "Print help"),
 ];
 
-/// Those that have no value.
-const SWITCHES: [&str; 8] = [
-    "--version",
-    "--follow",
-    "--no-wait",
-    "--gang",
-    "--spark-exit-codes",
-    "--spark-compatible",
-    "--help",
-    "--load-spark-defaults",
-];
+/// Whether an option never has a value. That of `--dry-run` is optional.
+fn is_switch(name: &str) -> bool {
+    OPTIONS.iter().any(|(option, value, _)| *option == name && value.is_empty()) && name != "--dry-run"
+}
 
 /// The options that spark-submit does not have.
 #[derive(Debug, Default)]
@@ -126,7 +120,7 @@ impl Own {
         inline: Option<&'a str>,
         rest: &mut Rest<'a>,
     ) -> Result<bool, SubmitError> {
-        if let (Some(value), true) = (inline, SWITCHES.contains(&name)) {
+        if let (Some(value), true) = (inline, is_switch(name)) {
             return Err(SubmitError::expected(&format!("{name} without a value, not {name}={value}")));
         }
         let next = rest.clone().next().map(String::as_str);
@@ -186,7 +180,7 @@ impl Own {
         let wrong = match (self.dry_run, self.format) {
             _ if self.kill.is_some() && self.status.is_some() => "only one of --kill and --status",
             _ if is_request && has_own => {
-                "none of --dry-run, --output, --follow, --no-wait and --gang with --kill or --status: the commands kill and status have more"
+                "none of --dry-run, --output, --follow, --no-wait, --gang and --policy with --kill or --status: the commands kill and status have more"
             }
             (None, Some(Format::Yaml)) => "--dry-run with -o yaml",
             (Some(_), Some(Format::Text)) => "-o yaml or -o json with --dry-run",

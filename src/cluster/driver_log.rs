@@ -9,8 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use tokio::sync::watch;
 
-use super::drivers::MAX_DENIED;
-use super::request::{Error, call};
+use super::request::{Error, Permission, call};
 use crate::submission::{DriverStatus, LogLine, LogPosition, LogStage};
 
 /// The pause after a failure; it doubles with each, up to the longest.
@@ -57,8 +56,7 @@ struct Reader {
     position: LogPosition,
     open: Option<Open>,
     failures: u32,
-    /// 401 and 403 in a row.
-    denied: u32,
+    permission: Permission,
     /// How often in a row the log was closed without a line that is new.
     fruitless: u32,
     /// The pause before the log is opened.
@@ -84,7 +82,7 @@ pub fn lines(
         position: LogPosition::default(),
         open: None,
         failures: 0,
-        denied: 0,
+        permission: Permission::default(),
         fruitless: 0,
         pause: Duration::ZERO,
         has_started: false,
@@ -173,8 +171,7 @@ impl Reader {
     fn fails(&mut self, error: String, is_final: bool) -> Option<LogItem> {
         self.failures += 1;
         self.pause = (PAUSE * 2_u32.pow(self.failures.min(6))).min(LONGEST_PAUSE);
-        let has_exited = !matches!(*self.stage.borrow(), LogStage::Waiting | LogStage::Started(_));
-        if is_final || (has_exited && self.failures >= MAX_FAILURES) {
+        if is_final || (!self.stage.borrow().is_live() && self.failures >= MAX_FAILURES) {
             self.ended = true;
             return Some(LogItem::Problem(error));
         }
@@ -213,6 +210,7 @@ impl Reader {
         let opened = call(OPEN_TIMEOUT, async { self.api.log_stream(&self.name, &params).await.map_err(Error::from) });
         match opened.await {
             Ok(stream) => {
+                self.permission.worked();
                 self.position.resume();
                 self.open =
                     Some(Open { stream: Box::pin(stream), buffer: Vec::new(), rest: None, was_over, has_new: false });
@@ -220,10 +218,7 @@ impl Reader {
             }
             // That a pod is gone is said by the watch.
             Err(error) => {
-                let code = error.status().map(|status| status.code);
-                self.denied = if matches!(code, Some(401 | 403)) { self.denied + 1 } else { 0 };
-                let is_final =
-                    (code == Some(403) && self.position == LogPosition::default()) || self.denied >= MAX_DENIED;
+                let is_final = self.permission.is_denied(error.status().map(|status| status.code));
                 self.fails(error.to_string(), is_final)
             }
         }
@@ -241,7 +236,7 @@ impl Open {
     /// The next text that is new.
     async fn read(&mut self, stage: &mut watch::Receiver<LogStage>, position: &mut LogPosition) -> Read {
         loop {
-            let has_exited = !matches!(*stage.borrow_and_update(), LogStage::Waiting | LogStage::Started(_));
+            let has_exited = !stage.borrow_and_update().is_live();
             let silence =
                 async { if has_exited { tokio::time::sleep(SILENCE).await } else { std::future::pending().await } };
             // Nothing is lost where another branch comes first: what is in the stream stays there.

@@ -8,7 +8,7 @@ use futures::stream::{Stream, StreamExt, select_all};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Preconditions, PropagationPolicy};
 use kube::core::ApiResource;
 
-use super::request::{Error, Result, retried};
+use super::request::{Error, Permission, Result, retried};
 use super::stream::{self, Event};
 use super::view::{View, Viewed, resource};
 use crate::spark::labels;
@@ -168,9 +168,9 @@ impl Selection {
                 _ => stream::Config { labels: Some(self.label_selector()), ..stream::Config::default() },
             };
             let (selection, scope) = (self.clone(), namespace.map(str::to_owned));
-            let mut access = Access::default();
+            let mut permission = Permission::default();
             stream::events(api(client, namespace), config)
-                .filter_map(move |event| std::future::ready(selection.seen(event, scope.clone(), &mut access)))
+                .filter_map(move |event| std::future::ready(selection.seen(event, scope.clone(), &mut permission)))
                 .boxed()
         });
         select_all(streams)
@@ -180,14 +180,11 @@ impl Selection {
         &self,
         event: std::result::Result<Event<Viewed<DriverStatus>>, stream::Interruption>,
         namespace: Option<String>,
-        access: &mut Access,
+        permission: &mut Permission,
     ) -> Option<Seen> {
-        match &event {
-            Ok(Event::Opened | Event::Apply(_) | Event::Delete(_) | Event::Bookmark(_)) => {
-                *access = Access { has_watched: true, denied: 0 };
-            }
-            Ok(_) => access.denied = 0,
-            Err(_) => {}
+        // A list says nothing about the permission to watch.
+        if matches!(&event, Ok(Event::Opened | Event::Apply(_) | Event::Delete(_) | Event::Bookmark(_))) {
+            permission.worked();
         }
         Some(match event {
             Ok(Event::Init) => Seen::Listing(namespace),
@@ -197,19 +194,16 @@ impl Selection {
             }
             Ok(Event::Delete(seen)) => Seen::Deleted(seen.uid().to_owned()),
             Ok(Event::Bookmark(_) | Event::Opened) => Seen::UpToDate,
-            Err(interruption) => {
-                let code = interruption.code();
-                access.denied = if matches!(code, Some(401 | 403)) { access.denied + 1 } else { 0 };
-                // An API server may fail to authenticate for a moment, and one that starts knows no permissions yet.
-                let is_denied = (code == Some(403) && !access.has_watched) || access.denied >= MAX_DENIED;
-                Seen::Interrupted { is_denied, message: interruption.to_string() }
-            }
+            Err(interruption) => Seen::Interrupted {
+                is_denied: permission.is_denied(interruption.code()),
+                message: interruption.to_string(),
+            },
         })
     }
 
     fn selects(&self, driver: &DriverStatus) -> bool {
         let is_it = |id: &SubmissionId| {
-            // A driver that is named stays one if somebody removes its label.
+            // A driver that is named counts also after its label was removed.
             (driver.is_driver || !id.is_pattern()) && self.names(id, driver)
         };
         (driver.is_driver && self.ids.is_empty()) || self.ids.iter().any(is_it)
@@ -220,18 +214,6 @@ impl Selection {
         self.namespace_of(id).is_none_or(|namespace| namespace == driver.namespace)
             && id.matches(&driver.name, driver.app_id.as_deref())
     }
-}
-
-/// So many answers in a row mean that the credentials have expired, or a permission was taken away.
-pub(super) const MAX_DENIED: u32 = 5;
-
-/// What a watch has learned about its access.
-#[derive(Debug, Default)]
-struct Access {
-    /// Whether it was open.
-    has_watched: bool,
-    /// 401 and 403 in a row.
-    denied: u32,
 }
 
 fn sort(drivers: &mut Vec<DriverStatus>) {

@@ -124,6 +124,31 @@ pub async fn call<T, E: From<Error>>(
     tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(Error::Timeout(limit).into()))
 }
 
+/// Answers with 401 or 403 in a row that mean that the credentials have expired, or that a permission was withdrawn.
+const MAX_DENIED: u32 = 5;
+
+/// Whether requests of one kind are permitted, by their answers so far.
+#[derive(Debug, Default)]
+pub(super) struct Permission {
+    has_worked: bool,
+    /// 401 and 403 in a row.
+    denied: u32,
+}
+
+impl Permission {
+    /// A request succeeded.
+    pub(super) fn worked(&mut self) {
+        *self = Permission { has_worked: true, denied: 0 };
+    }
+
+    /// A request failed, with this status code if it was answered. Whether the next one fails, too: an API server may fail to
+    /// authenticate for a moment, and authorizes nothing while it starts.
+    pub(super) fn is_denied(&mut self, code: Option<u16>) -> bool {
+        self.denied = if matches!(code, Some(401 | 403)) { self.denied + 1 } else { 0 };
+        (code == Some(403) && !self.has_worked) || self.denied >= MAX_DENIED
+    }
+}
+
 /// So often is a request sent at most, as Spark's client does.
 const ATTEMPTS: u32 = 4;
 /// The pause before the second attempt; it doubles.
@@ -178,6 +203,16 @@ mod tests {
         assert!(matches!(error_of(422), Error::Api(_)) && !error_of(422).is_stale());
         assert_eq!(error_of(422).to_string(), "pods \"a\" … (422)");
         assert_eq!(error_of(500).status().unwrap().code, 500);
+    }
+
+    #[test]
+    fn permission_is_missing_at_once_or_was_withdrawn_after_several_answers() {
+        assert!(Permission::default().is_denied(Some(403)));
+        let mut permission = Permission::default();
+        assert!((1..MAX_DENIED).all(|_| !permission.is_denied(Some(401))) && permission.is_denied(Some(401)));
+        permission.worked();
+        assert!(!permission.is_denied(Some(403)) && !permission.is_denied(None));
+        assert!((1..MAX_DENIED).all(|_| !permission.is_denied(Some(403))) && permission.is_denied(Some(403)));
     }
 
     #[tokio::test(start_paused = true)]

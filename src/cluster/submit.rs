@@ -9,8 +9,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 use super::request::{Attempts, Error, call, retried};
-use super::view::resource;
-use crate::annotations::Overrides;
+use super::view::{Viewed, resource};
 use crate::gang::QueueObject;
 use crate::runtime::shutdown::Interrupt;
 use crate::snapshot::Namespace;
@@ -139,11 +138,9 @@ async fn create_pod(
 
 /// The labels and annotations of a namespace; `None` if they cannot be read.
 pub async fn namespace(client: &Client, name: &str) -> Option<Namespace> {
-    let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &resource("", "v1", "Namespace", "namespaces"));
-    let found = retried(TIMEOUT, async || namespaces.get_metadata(name).await).await.ok()?;
-    let annotations = found.metadata.annotations.unwrap_or_default();
-    let overrides = Overrides::read(|key| annotations.get(key).map(String::as_str));
-    Some(Namespace { labels: found.metadata.labels.unwrap_or_default(), overrides })
+    let kind = resource("", "v1", "Namespace", "namespaces");
+    let namespaces: Api<Viewed<Namespace>> = Api::all_with(client.clone(), &kind);
+    retried(TIMEOUT, async || namespaces.get(name).await).await.ok()?.view
 }
 
 /// A queue of a scheduler; `None` if it does not exist.

@@ -28,7 +28,7 @@ impl Signals {
 }
 
 /// Ctrl-C, or SIGTERM, for a command that does what it has to do before it ends. The next signal ends the process at once, even while
-/// it is blocked by a pipe that nobody reads.
+/// it is blocked by a pipe without a reader.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     has_come: watch::Receiver<bool>,

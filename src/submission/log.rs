@@ -23,6 +23,11 @@ pub enum LogStage {
 }
 
 impl LogStage {
+    /// Whether more may be written to the log.
+    pub fn is_live(&self) -> bool {
+        matches!(self, LogStage::Waiting | LogStage::Started(_))
+    }
+
     /// The stage of a pod that exists.
     pub fn of(driver: &DriverStatus) -> LogStage {
         match (driver.started.is_some(), driver.is_over) {

@@ -169,13 +169,7 @@ fn decided(pod: &Value, user: &Value, snapshot: &Snapshot, policies: &Policies) 
     let pruned = admission::prune(body.as_bytes());
     let read = admission::request::parse(&pruned).map_err(|error| error.to_string())?;
     let decision = admission::mutate(&read, snapshot, policies);
-    let mut operations = Vec::new();
-    if let Some(pod) = &read.pod {
-        admission::patch::write(pod, decision.mutations(), &mut operations);
-    }
-    let patch: json_patch::Patch = serde_json::from_slice(&operations).map_err(|error| error.to_string())?;
-    let mut admitted = pod.clone();
-    json_patch::patch(&mut admitted, &patch).map_err(|error| error.to_string())?;
+    let (_, admitted) = admission::patch::apply(read.pod.as_ref(), decision.mutations(), pod)?;
     let mut decided = Decided {
         policy: decision.policy.map(str::to_owned),
         denials: Vec::new(),

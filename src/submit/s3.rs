@@ -1,6 +1,7 @@
 //! The settings of Hadoop's S3A file system, which the driver reads too: `spark.hadoop.fs.s3a.*`, and for one bucket
 //! `spark.hadoop.fs.s3a.bucket.NAME.*` (hadoop-aws, `Constants.java`).
 
+use super::access::is_header;
 use super::conf::SparkConf;
 use super::error::{Result, SubmitError, require};
 
@@ -53,7 +54,7 @@ impl S3Settings {
         })?;
         for name in ["access.key", "secret.key", "session.token"] {
             // They become part of a header.
-            require(get(name).is_none_or(|value| value.bytes().all(|byte| byte.is_ascii_graphic())), || {
+            require(get(name).is_none_or(is_header), || {
                 format!("expected a key of visible ASCII characters in {PREFIX}{name}")
             })?;
         }

@@ -1,6 +1,6 @@
 //! `submit`, `kill` and `watch` where the API server, the connection or the reader of the output fails.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::faulty::{End, Fault, Faulty};
 use crate::support::operator::{Running, command, driver, run, status, terminated};
+use crate::support::process::program;
 
 const PI: [&str; 6] = [
     "submit",
@@ -24,6 +25,12 @@ const PI: [&str; 6] = [
 async fn drivers(cluster: &Cluster) -> Vec<Pod> {
     let all = cluster.pods().list(&ListParams::default().labels("spark-role=driver")).await.unwrap().items;
     all.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+}
+
+/// Deletes the driver immediately, if it exists.
+async fn forget(cluster: &Cluster) {
+    let immediately = DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
+    let _ = cluster.pods().delete("pi-driver", &immediately).await;
 }
 
 fn is_creation(method: &str, path: &str) -> bool {
@@ -65,16 +72,12 @@ async fn submission_survives_lost_answers_and_an_overloaded_api_server() {
         assert_eq!(all.len(), 1, "{fault:?}");
         let id = &all[0].metadata.labels.as_ref().unwrap()["spark-app-selector"];
         assert!(done.1.contains(id.as_str()), "{fault:?}: {done:?}");
-        cluster
-            .pods()
-            .delete("pi-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
-            .await
-            .unwrap();
+        forget(&cluster).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_application_of_that_name_is_no_success() {
+async fn driver_of_another_application_with_that_name_is_an_error() {
     let cluster = Cluster::start().await;
     cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-other")).await;
     let faulty = Faulty::start(&cluster.client, first(&Fault::Status(500), 1, is_creation)).await;
@@ -146,7 +149,7 @@ async fn submission_whose_output_cannot_be_written_names_the_driver() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kill_deletes_all_drivers_although_nobody_reads_what_it_prints() {
+async fn kill_with_closed_stdout_deletes_all_drivers() {
     let cluster = Cluster::start().await;
     for number in 0..40 {
         cluster.pod_by(&cluster.client, &driver(&format!("etl-{number}-driver"), &format!("spark-{number}"))).await;
@@ -252,11 +255,7 @@ async fn watch_says_in_words_what_it_may_not_and_what_it_cannot_reach() {
     assert!(done.0 == Some(1) && done.2.ends_with("cannot open the watch: injected fault (403)\n"), "{done:?}");
     let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/x.jar"]].concat()).await;
     assert!(done.0 == Some(1) && done.2.contains("already exists"), "{done:?}");
-    cluster
-        .pods()
-        .delete("pi-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
-        .await
-        .unwrap();
+    forget(&cluster).await;
     // It was submitted, and goes on: how to see and to stop it is said with the same API server.
     let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/x.jar"]].concat()).await;
     let hint = format!("--master {} {}:pi-driver` stops it", faulty.master(), cluster.namespace);
@@ -266,8 +265,8 @@ async fn watch_says_in_words_what_it_may_not_and_what_it_cannot_reach() {
         done.0 == Some(1) && done.2.contains("http://127.0.0.1:1: ") && done.2.contains("Connection refused"),
         "{done:?}"
     );
-    let nobody = ["--no-wait", "--master", "k8s://http://127.0.0.1:1", "local:///opt/x.jar"];
-    let done = run(&cluster, &[&PI[..], &nobody].concat()).await;
+    let unreachable = ["--no-wait", "--master", "k8s://http://127.0.0.1:1", "local:///opt/x.jar"];
+    let done = run(&cluster, &[&PI[..], &unreachable].concat()).await;
     assert!(
         done.0 == Some(1) && done.2.starts_with("error: the API server is k8s://http://127.0.0.1:1: cannot create"),
         "{done:?}"
@@ -314,13 +313,15 @@ async fn kill_and_status_of_spark_submit_find_the_api_server_as_a_submission_doe
         let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (done.status.code(), String::from_utf8(done.stderr).unwrap())
     };
-    for way in ["--master", "--conf", "file", "defaults", "variable"] {
+    for way in ["--master", "--conf", "file", "defaults", "variable", "script"] {
         cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
         let (master, grace) = (faulty.master(), "spark.kubernetes.appKillPodDeletionGracePeriod");
         let setting = format!("spark.master={master}");
         let file = folder.join("p").display().to_string();
         std::fs::write(&file, format!("spark.master {master}\n{grace} 0\n")).unwrap();
         conf(&if way == "defaults" { format!("spark.master {master}\n{grace} 0\n") } else { format!("{grace} 0\n") });
+        let script = if way == "script" { format!("MASTER={master}\n") } else { String::new() };
+        std::fs::write(folder.join("spark-env.sh"), script).unwrap();
         let arguments: &[&str] = match way {
             "--master" => &["--master", &master],
             "--conf" => &["--conf", &setting],
@@ -377,6 +378,37 @@ async fn credentials_of_the_configuration_are_used() {
     let done = run(&cluster, &[&PI[..], &["--no-wait", context, "local:///x.jar"]].concat()).await;
     assert!(done.0 == Some(2) && done.2.contains("nowhere"), "{done:?}");
     assert!(drivers(&cluster).await.is_empty());
+    // On a host without a kubeconfig, they are all that there is.
+    std::fs::write(&token, format!("{}\n", cluster.admin_token())).unwrap();
+    let value = conf("oauthToken", cluster.admin_token());
+    let trusted = match cluster.sandbox() {
+        Some(sandbox) => {
+            let ca = cluster.folder().join("ca.crt");
+            std::fs::write(&ca, sandbox.ca_pem()).unwrap();
+            conf("caCertFile", &ca.display().to_string())
+        }
+        None => "--conf=spark.kubernetes.trust.certificates=true".to_owned(),
+    };
+    for (credentials, trusted, words) in [
+        (&value, "", "certificate"),
+        (&conf("oauthToken", "not-a-token"), &trusted[..], "Unauthorized"),
+        (&value, &trusted, ""),
+        (&file, &trusted, ""),
+        (&file, "--conf=spark.kubernetes.trust.certificates=true", ""),
+    ] {
+        let mut submit = Command::new(program());
+        submit.args(PI).args(["--no-wait", "-n", &cluster.namespace, "--master", &format!("k8s://{}", cluster.url())]);
+        submit.arg(credentials).args(Some(trusted).filter(|option| !option.is_empty())).arg("local:///opt/pi.jar");
+        for name in ["KUBECONFIG", "MASTER", "SPARK_HOME", "KUBERNETES_SERVICE_HOST"] {
+            submit.env_remove(name);
+        }
+        submit.envs([("HOME", "/nonexistent"), ("SPARK_CONF_DIR", "/nonexistent")]).stdin(Stdio::null());
+        let done = tokio::task::spawn_blocking(move || submit.output().unwrap()).await.unwrap();
+        let err = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() == words.is_empty() && err.contains(words), "{credentials} {trusted}: {done:?}");
+        assert_eq!(drivers(&cluster).await.len(), usize::from(words.is_empty()), "{credentials} {trusted}");
+        forget(&cluster).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -402,7 +434,7 @@ async fn five_hundred_drivers_in_twenty_namespaces() {
     assert_eq!(own.1.lines().count(), 10, "only the namespace that is named: {own:?}");
     let one = run(&cluster, &["status", "-A", "-o", "name", "job-7-driver"]).await;
     assert_eq!(one.1.lines().count(), 20, "{one:?}");
-    // Two operators, and somebody who deletes pods at the same time.
+    // Two kills at the same time, while pods are deleted by another client.
     let kill = async || {
         run(
             &cluster,
@@ -459,10 +491,7 @@ async fn gang_that_never_fits_its_queue_is_not_submitted() {
         .await;
         assert!(done.0 == Some(code) && done.2.contains(words), "{answer}: {done:?}");
         assert_eq!(drivers(&cluster).await.len(), usize::from(code == 0));
-        let _ = cluster
-            .pods()
-            .delete("pi-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
-            .await;
+        forget(&cluster).await;
     }
     // The API of queues is missing: that is said, and the application is submitted.
     let done = run(&cluster, &[&PI[..], &["--no-wait", "--policy", &policy, "local:///opt/pi.jar"]].concat()).await;
@@ -503,7 +532,7 @@ async fn driver_of_another_is_never_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exit_code_of_a_submission_says_what_is_known_although_nobody_reads_the_output() {
+async fn submit_with_closed_stdout_exits_with_5() {
     let cluster = Cluster::start().await;
     for options in [&["--no-wait"][..], &["-o", "json"], &[]] {
         let mut submit = command(&cluster, &[&PI[..], options, &["local:///opt/pi.jar"]].concat());
@@ -511,11 +540,7 @@ async fn exit_code_of_a_submission_says_what_is_known_although_nobody_reads_the_
         drop(child.stdout.take());
         let code = tokio::task::spawn_blocking(move || child.wait().unwrap().code()).await.unwrap();
         assert_eq!((code, drivers(&cluster).await.len()), (Some(5), 1), "{options:?}");
-        cluster
-            .pods()
-            .delete("pi-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
-            .await
-            .unwrap();
+        forget(&cluster).await;
     }
 }
 

@@ -40,6 +40,9 @@ pub const POD_GROUP_KINDS: [(&str, Option<(&str, &str)>); 5] = [
     ("native", None),
 ];
 
+/// The administrator's token of a real kube-apiserver.
+const ADMIN_TOKEN: &str = "admin-token";
+
 /// A cluster.
 pub struct Cluster {
     kind: Kind,
@@ -191,7 +194,7 @@ impl Cluster {
             }
             Some(assets) => {
                 let (real, has_garbage_collector) = Real::start(&PathBuf::from(assets), folder.path(), arguments).await;
-                let client = real.client("admin-token");
+                let client = real.client(ADMIN_TOKEN);
                 (Kind::Real(real), client, has_garbage_collector)
             }
         };
@@ -221,6 +224,22 @@ impl Cluster {
         match &self.kind {
             Kind::Sandbox(sandbox) => sandbox.kubeconfig(),
             Kind::Real(real) => real.kubeconfig(),
+        }
+    }
+
+    /// `https://…` of the API server.
+    pub fn url(&self) -> String {
+        match &self.kind {
+            Kind::Sandbox(sandbox) => sandbox.https_url(),
+            Kind::Real(real) => real.url.clone(),
+        }
+    }
+
+    /// The administrator's token.
+    pub fn admin_token(&self) -> &str {
+        match &self.kind {
+            Kind::Sandbox(sandbox) => sandbox.admin_token(),
+            Kind::Real(_) => ADMIN_TOKEN,
         }
     }
 
@@ -540,7 +559,7 @@ impl Real {
         let signer = Authority::new("tokens", clock::now()).unwrap().serve(&["tokens"], &[]).unwrap();
         std::fs::write(at("sa.key"), signer.key).unwrap();
         std::fs::write(at("sa.crt"), signer.certificate).unwrap();
-        std::fs::write(at("tokens.csv"), "admin-token,admin,admin,\"system:masters\"\n").unwrap();
+        std::fs::write(at("tokens.csv"), format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n")).unwrap();
         real.run(
             assets,
             "kube-apiserver",
@@ -564,7 +583,7 @@ impl Real {
             .concat(),
         );
         for _ in 0..600 {
-            if let Ok("ok") = real.client("admin-token").request_text(request("/readyz")).await.as_deref() {
+            if let Ok("ok") = real.client(ADMIN_TOKEN).request_text(request("/readyz")).await.as_deref() {
                 break;
             }
             for process in &mut real.processes {
@@ -576,7 +595,7 @@ impl Real {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let namespaces: Api<Namespace> = Api::all(real.client("admin-token"));
+        let namespaces: Api<Namespace> = Api::all(real.client(ADMIN_TOKEN));
         eventually("the default namespace exists", async || namespaces.get("default").await.is_ok()).await;
         let has_garbage_collector = assets.join("kube-controller-manager").exists();
         if has_garbage_collector {
@@ -615,7 +634,7 @@ impl Real {
         format!(
             "{{apiVersion: v1, kind: Config, current-context: c, \
              clusters: [{{name: c, cluster: {{server: \"{}\", insecure-skip-tls-verify: true}}}}], \
-             users: [{{name: u, user: {{token: admin-token}}}}], contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}",
+             users: [{{name: u, user: {{token: {ADMIN_TOKEN}}}}}], contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}",
             self.url
         )
     }

@@ -1,4 +1,4 @@
-//! An API server that fails as it is told to, in front of a real one: over HTTP on loopback.
+//! An HTTP proxy of an API server, on loopback, that injects faults by a rule of the test.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
