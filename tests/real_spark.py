@@ -97,8 +97,9 @@ class Run:
         self.api = Api(f"http://127.0.0.1:{self.http}")
 
     def start(self, name, command, env=None, stdin=None):
+        """Starts a command in the run's folder: a driver copies its JARs into the folder that it runs in."""
         log = open(self.folder / f"{name}.log", "wb")
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=stdin, env={**os.environ, **(env or {})})
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=stdin, env={**os.environ, **(env or {})}, cwd=self.folder)
         self.processes.append(process)
         return process
 
@@ -315,20 +316,20 @@ def run_versions(description, default, scenarios, kind=Run):
     """Parses the command line, and runs these scenarios with each version of Spark."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("versions", nargs="*", default=default)
-    parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
+    parser.add_argument("--usher", type=pathlib.Path, default=ROOT / "target/release/spark-usher")
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/spark-usher")
     parser.add_argument("--logs", type=pathlib.Path, help="keep the logs in this folder")
     options = parser.parse_args()
     for version in options.versions:
-        home = spark_home(version, options.cache)
+        home = spark_home(version, options.cache.resolve())
         for scenario in scenarios:
             with tempfile.TemporaryDirectory() as scratch:
                 folder = options.logs / f"{version}-{scenario.__name__}" if options.logs else pathlib.Path(scratch)
                 folder.mkdir(parents=True, exist_ok=True)
-                run = kind(home, folder)
+                run = kind(home, folder.resolve())
                 print(f"Spark {version}", flush=True)
                 try:
-                    run.set_up(options.usher)
+                    run.set_up(options.usher.resolve())
                     scenario(run)
                 finally:
                     run.stop()

@@ -37,12 +37,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/spark-usher")
     options = parser.parse_args()
-    home = spark_home(options.spark, options.cache)
+    # The run's programs start in another folder.
+    home, usher = spark_home(options.spark, options.cache.resolve()), pathlib.Path(options.usher).resolve()
     with tempfile.TemporaryDirectory() as scratch:
         run = Run(home, pathlib.Path(scratch))
         try:
             kubeconfig = run.folder / "kubeconfig"
-            run.start("sandbox", [options.usher, "sandbox", "--no-run", "--http-port", str(run.http), "--https-port", str(run.https), "--kubeconfig", kubeconfig])
+            run.start("sandbox", [usher, "sandbox", "--no-run", "--http-port", str(run.http), "--https-port", str(run.https), "--kubeconfig", kubeconfig])
             wait_until("the sandbox answers", lambda: run.api.call("GET", "/version"))
             env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "KUBECONFIG": str(kubeconfig)}
             arguments = ["--master", f"k8s://http://127.0.0.1:{run.http}", "--deploy-mode", "cluster", "--name", "pi", "--class", "a.B",
@@ -51,7 +52,7 @@ def main():
             theirs, ours = [], []
             for _ in range(options.rounds):
                 theirs.append(measured([home / "bin/spark-submit", *arguments], env))
-                ours += [measured([options.usher, "submit", *arguments], env) for _ in range(10)]
+                ours += [measured([usher, "submit", *arguments], env) for _ in range(10)]
             created = len(run.api.pods("driver"))
             if created != len(theirs) + len(ours):
                 raise SystemExit(f"FAILED: {created} drivers were created")
