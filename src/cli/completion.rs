@@ -1,14 +1,17 @@
 //! `spark-usher completion SHELL` and `spark-usher man FOLDER`: generated from the commands themselves.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Arg, Command};
+use clap::Command;
 use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 
 use super::output::OK;
 use super::program::file_name;
-use crate::submit::SPARK_OPTIONS;
+use super::submit_help::with_options;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example, for bash: source <(spark-usher completion bash)")]
@@ -26,7 +29,7 @@ pub(super) struct ManArgs {
 }
 
 pub(super) fn run(args: &Args, command: Command, out: &mut dyn Write) -> io::Result<u8> {
-    let mut command = file_named(with_options_of_submit(command));
+    let mut command = file_named(with_options(command));
     let name = command.get_name().to_owned();
     // The generators panic where they cannot write.
     let mut script = Vec::new();
@@ -37,33 +40,77 @@ pub(super) fn run(args: &Args, command: Command, out: &mut dyn Write) -> io::Res
 
 pub(super) fn man(args: &ManArgs, command: Command, err: &mut dyn Write) -> io::Result<u8> {
     let folder = &args.folder;
-    let written = std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(file_named(with_options_of_submit(command)), folder));
+    let mut command = file_named(with_options(command)).disable_help_subcommand(true);
+    command.build();
+    let written = std::fs::create_dir_all(folder).and_then(|()| pages(command, folder));
     if let Err(error) = written {
         return super::output::failed(err, &anyhow::anyhow!("{}: {error}", folder.display()));
     }
     Ok(OK)
 }
 
+/// What kubectl shows for the words after `kubectl usher`, of which the last is to be completed: a line for each candidate, with what it is
+/// after a tab, and then what the shell does with them
+/// (`k8s.io/kubectl/pkg/cmd/plugin_completion.go`, and `ShellCompDirective` of cobra).
+fn candidates(command: Command, words: Vec<OsString>, folder: &Path) -> String {
+    const DEFAULT: u8 = 0;
+    const NO_SPACE: u8 = 2;
+    const NO_FILES: u8 = 4;
+    let mut command = file_named(with_options(command));
+    let words: Vec<OsString> = std::iter::once(command.get_name().into()).chain(words).collect();
+    let last = words.len() - 1;
+    let found = clap_complete::engine::complete(&mut command, words, last, Some(folder)).unwrap_or_default();
+    let shown: Vec<_> = found.iter().filter(|candidate| !candidate.is_hide_set()).collect();
+    let mut text = String::new();
+    for candidate in &shown {
+        let help = candidate.get_help().map(ToString::to_string).unwrap_or_default();
+        let help = help.lines().next().map_or_else(String::new, |line| format!("\t{line}"));
+        text += &format!("{}{help}\n", candidate.get_value().to_string_lossy());
+    }
+    let goes_on = |word: &OsStr| word.to_string_lossy().ends_with(['=', '/']);
+    let directive = match shown.as_slice() {
+        [] => DEFAULT,
+        all if all.iter().all(|candidate| goes_on(candidate.get_value())) => NO_SPACE | NO_FILES,
+        _ => NO_FILES,
+    };
+    text + &format!(":{directive}\n")
+}
+
+/// Prints the completions that kubectl asks for, and ends the process.
+pub(super) fn for_kubectl(command: Command) -> ! {
+    let text = candidates(command, std::env::args_os().skip(1).collect(), Path::new("."));
+    let printed = io::stdout().write_all(text.as_bytes());
+    #[expect(clippy::disallowed_methods, reason = "as clap does after it has printed help")]
+    std::process::exit(i32::from(printed.is_err()))
+}
+
+/// Writes the page of a command, and those of its subcommands.
+fn pages(command: Command, folder: &Path) -> io::Result<()> {
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        pages(sub.clone(), folder)?;
+    }
+    let notes = command.get_after_help().map(ToString::to_string);
+    let page = Man::new(command.after_help(None::<&str>));
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    if let Some(notes) = notes {
+        let mut roff = Roff::new();
+        roff.control("SH", ["NOTES"]);
+        // As they are: they have lists and examples, which clap_mangen would fill.
+        roff.control("nf", []);
+        for line in notes.lines() {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []);
+        roff.to_writer(&mut text)?;
+    }
+    std::fs::write(folder.join(page.get_filename()), text)
+}
+
 /// With the name of its file, where that is a plugin of kubectl: shells and man know no names of two words.
 fn file_named(command: Command) -> Command {
     let name = file_name(command.get_name());
     command.name(name).bin_name(name)
-}
-
-/// `submit` reads its options as spark-submit does, and not as the other commands do: they are added to what is generated.
-fn with_options_of_submit(command: Command) -> Command {
-    command.mut_subcommand("submit", |submit| {
-        let spark = SPARK_OPTIONS.iter().map(|name| option(name, "VALUE", &format!("Option of spark-submit: {name}")));
-        let own = super::submit_options::OPTIONS.iter().map(|(name, value, help)| option(name, value, help));
-        submit.args(spark.chain(own)).disable_help_flag(true)
-    })
-}
-
-fn option(name: &'static str, value: &'static str, help: &str) -> Arg {
-    let long = name.trim_start_matches('-');
-    let option = Arg::new(long).long(long).help(help.to_owned());
-    if value.is_empty() { option.action(clap::ArgAction::SetTrue) } else { option.value_name(value) }
 }
 
 #[cfg(test)]
@@ -95,6 +142,31 @@ mod tests {
     }
 
     #[test]
+    fn kubectl_gets_commands_options_and_values_with_what_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("conf")).unwrap();
+        std::fs::write(folder.path().join("spark.properties"), "").unwrap();
+        let of = |words: &[&str]| {
+            let plugin = super::super::program::named(super::super::Cli::command(), "kubectl usher");
+            candidates(plugin, words.iter().map(OsString::from).collect(), folder.path())
+        };
+        assert_eq!(
+            of(&["sta"]),
+            "status\tShow the state of applications, by submission id, label or application id: a row for each driver\n:4\n"
+        );
+        assert!(of(&[""]).contains("\nkill\t") && of(&[""]).ends_with(":4\n"), "{}", of(&[""]));
+        assert_eq!(
+            of(&["submit", "--num-"]),
+            "--num-executors\tExecutors, or at first with dynamic allocation [default: 2]\n:4\n"
+        );
+        assert_eq!(of(&["submit", "--dry-run=s"]), "--dry-run=server\n:4\n");
+        assert_eq!(of(&["status", "-o", "y"]), "yaml\tYAML\n:4\n");
+        assert_eq!(of(&["submit", "--properties-file", "spark"]), "spark.properties\n:4\n");
+        assert_eq!(of(&["submit", "--policy", "co"]), "conf/\n:6\n");
+        assert_eq!(of(&["kill", "pi-"]), ":0\n");
+    }
+
+    #[test]
     fn completion_into_a_closed_pipe_is_an_error_and_no_panic() {
         struct Closed;
         impl Write for Closed {
@@ -121,5 +193,9 @@ mod tests {
         }
         let page = std::fs::read_to_string(args.folder.join("spark-usher-submit.1")).unwrap();
         assert!(page.contains("driver\\-memory") && page.contains("dry\\-run"), "{page}");
+        assert!(page.contains("Main class of a Java or Scala application"), "{page}");
+        // Lists and examples keep their lines.
+        let notes = page.split_once(".nf\n").unwrap().1;
+        assert!(notes.contains("\n  1    it was not submitted\n  2    the arguments"), "{notes}");
     }
 }

@@ -29,6 +29,7 @@ mod serve;
 mod spark_compatible;
 mod status;
 mod submit;
+mod submit_help;
 mod submit_options;
 mod timeline;
 mod watch;
@@ -93,9 +94,15 @@ enum Command {
 }
 
 impl Cli {
-    /// Parses the arguments of this process. Help, and errors, end it.
+    /// Parses the arguments of this process. Help, errors, and completions for kubectl end it.
     pub fn of_process() -> Cli {
         let mut command = Cli::of_program();
+        if program::completes_for_kubectl() {
+            completion::for_kubectl(command);
+        }
+        if std::env::args_os().nth(1).is_some_and(|first| first == "help") {
+            command = submit_help::with_options(command);
+        }
         let matches = command.get_matches_mut();
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
@@ -113,7 +120,7 @@ impl Cli {
             Command::Demo(args) => demo::run(&args, &mut out, &mut err),
             Command::Serve(args) => serve::run(&args, &mut err),
             Command::Explain(args) => explain::run(&args, &mut out, &mut err),
-            Command::Submit(args) => submit::run(&args, &mut out, &mut err),
+            Command::Submit(args) => submit::run(&args, Cli::of_program, &mut out, &mut err),
             Command::Status(args) => status::run(args, &mut out, &mut err),
             Command::Kill(args) => kill::run(&args, &mut out, &mut err),
             Command::Watch(args) => watch::run(args, &mut out, &mut err),

@@ -1,4 +1,5 @@
-//! The name by which this program was called: kubectl finds it as a plugin by the name `kubectl-usher`.
+//! The name by which this program was called: kubectl finds it as a plugin by the name `kubectl-usher`, and its completions by the name
+//! `kubectl_complete-usher`.
 
 use std::path::Path;
 
@@ -8,15 +9,24 @@ use clap::{Arg, Command};
 const NAME: &str = "spark-usher";
 const PLUGIN: &str = "kubectl usher";
 const PLUGIN_FILE: &str = "kubectl-usher";
+const COMPLETION_FILE: &str = "kubectl_complete-usher";
 
 /// The name for messages and help.
 pub(super) fn program() -> &'static str {
-    let called = std::env::args_os().next();
-    called.as_deref().map_or(NAME, |called| name(Path::new(called)))
+    std::env::args_os().next().map_or(NAME, |called| name(Path::new(&called)))
 }
 
 fn name(called: &Path) -> &'static str {
-    if called.file_stem().is_some_and(|stem| stem == PLUGIN_FILE) { PLUGIN } else { NAME }
+    if is_file(called, PLUGIN_FILE) || is_file(called, COMPLETION_FILE) { PLUGIN } else { NAME }
+}
+
+/// Whether kubectl called this program for completions.
+pub(super) fn completes_for_kubectl() -> bool {
+    std::env::args_os().next().is_some_and(|called| is_file(Path::new(&called), COMPLETION_FILE))
+}
+
+fn is_file(called: &Path, file: &str) -> bool {
+    called.file_stem().is_some_and(|stem| stem == file)
 }
 
 /// The file that a shell runs for a name.
@@ -71,6 +81,7 @@ mod tests {
     fn plugin_is_recognized_by_the_name_of_its_file() {
         assert_eq!(name(Path::new("/usr/local/bin/kubectl-usher")), PLUGIN);
         assert_eq!(name(Path::new("kubectl-usher.exe")), PLUGIN);
+        assert_eq!(name(Path::new("/usr/local/bin/kubectl_complete-usher")), PLUGIN);
         assert_eq!((name(Path::new("./spark-usher")), name(Path::new(""))), (NAME, NAME));
     }
 

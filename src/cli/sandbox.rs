@@ -12,7 +12,21 @@ use crate::runtime::shutdown::Signals;
 use crate::sandbox::{Options, Pods, Sandbox, Version};
 use crate::telemetry::log;
 
+/// What no container does.
+const ANNOTATIONS: &str = "\
+Annotations of pods, because no container runs:
+  sandbox.spark-usher.io/exit  CODE@AFTER, such as 0@5s or 137@200ms: the containers exit with this
+                               code so long after their start
+  sandbox.spark-usher.io/log   what the containers write, a line every 50 ms
+  sandbox.spark-usher.io/node  down: the pod neither starts nor terminates; starts-nothing: it does
+                               not start. On a Node, it holds for all pods of the node
+
+spark-submit and spark-usher submit set them by
+--conf spark.kubernetes.driver.annotation.NAME=VALUE and, for executors,
+spark.kubernetes.executor.annotation.NAME=VALUE";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = ANNOTATIONS)]
 pub(super) struct Args {
     /// HTTP port on 127.0.0.1, where every client is an administrator; 0 selects a free port.
     #[arg(long, default_value = "8001")]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
@@ -13,7 +14,8 @@ use super::local_files::LocalFiles;
 use super::output::{FAILED, INTERRUPTED, OK, UNKNOWN_END, UNREADABLE, block_on, failed, one_line, plain, unreadable};
 use super::program::program;
 use super::spark_compatible;
-use super::submit_options::{DryRun, Format, HELP, Own};
+use super::submit_help::{self, AFTER};
+use super::submit_options::{DryRun, Format, Own};
 use crate::cluster::drivers::Selection;
 use crate::cluster::request::Error;
 use crate::cluster::upload::{Uploaded, upload};
@@ -42,11 +44,11 @@ const NAMESPACE: &str = "spark.kubernetes.namespace";
 #[command(
     disable_help_flag = true,
     override_usage = "spark-usher submit [OPTIONS] RESOURCE [ARGUMENTS]",
-    after_help = HELP
+    after_help = AFTER
 )]
 pub(super) struct Args {
-    /// Options of spark-submit and those below, the main resource, and the application's own arguments.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+    /// JAR, Python or R file of the application, then the application's own arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "RESOURCE")]
     arguments: Vec<String>,
 }
 
@@ -69,20 +71,20 @@ fn request(own: &Own, id: &str, options: &Options, err: &mut dyn Write) -> io::R
     if own.kill.is_some() { spark_compatible::kill(&which, grace, err) } else { spark_compatible::status(&which, err) }
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+pub(super) fn run(
+    args: &Args,
+    command_line: fn() -> clap::Command,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<u8> {
     let mut own = Own::default();
     let options = match submit::parse_with(&args.arguments, |name, inline, rest| own.take(name, inline, rest)) {
         Ok(options) => options,
         Err(error) => return unreadable(err, &error),
     };
     if own.help || args.arguments.is_empty() {
-        let program = program();
         let to: &mut dyn Write = if own.help { out } else { err };
-        writeln!(
-            to,
-            "Submit an application as spark-submit does in cluster mode, without a JVM.\n\nUsage: {program} submit [OPTIONS] RESOURCE \
-             [ARGUMENTS]\n\n{HELP}"
-        )?;
+        write!(to, "{}", submit_help::help(command_line()))?;
         return Ok(if own.help { OK } else { UNREADABLE });
     }
     if own.shows_version {
@@ -185,11 +187,15 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     // From here on a signal does not end the process between two objects.
     let mut interrupt = Interrupt::listen(INTERRUPTED)?;
     let mut uploaded = Uploaded::default();
-    let sent = match upload(&submission.uploads, &app.conf, &env.variables, &mut interrupt, &mut uploaded).await {
-        Ok(()) => cluster::create(&client, &submission, &mut interrupt).await,
-        Err(_) if interrupt.has_come() => Err(cluster::Interrupted.into()),
-        Err(error) => Err(error),
+    let mut signal = interrupt.clone();
+    let sending = async {
+        match upload(&submission.uploads, &app.conf, &env.variables, &mut interrupt, &mut uploaded).await {
+            Ok(()) => cluster::create(&client, &submission, &mut interrupt).await,
+            Err(_) if interrupt.has_come() => Err(cluster::Interrupted.into()),
+            Err(error) => Err(error),
+        }
     };
+    let sent = saying(TAKING_BACK, &mut signal, err, sending).await;
     let driver = match sent {
         Ok(driver) => driver,
         Err(error) => {
@@ -234,6 +240,26 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     let follow = Follow { client: &client, selection, until: Some(vec![driver.clone()]), form, log: own.follow };
     let is_spark = own.spark_exit_codes || own.spark_compatible;
     wait(follow, interrupt, &format!("{place}{}", driver.submission_id), is_spark, out, err).await
+}
+
+/// What is said where a signal has come, and the API server does not answer.
+const TAKING_BACK: &str = "interrupted: waiting for the API server's answer, to delete what was created; a second signal ends \
+                           immediately, and may leave it behind";
+
+/// Says this if it takes long to end after a signal.
+async fn saying<T>(what: &str, interrupt: &mut Interrupt, err: &mut dyn Write, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    let signalled = async {
+        interrupt.wait().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        // Whoever reads the output may stop reading.
+        () = signalled => drop(writeln!(err, "{what}")),
+    }
+    work.await
 }
 
 /// Says what the policies do with the submission, and fails if the webhook will deny it.

@@ -1,83 +1,11 @@
-//! The options of `spark-usher submit` that spark-submit does not have, and its help.
+//! The options of `spark-usher submit` that spark-submit does not have.
 
 use std::path::PathBuf;
 
 use super::drivers::ApiServer;
+use super::submit_help::is_switch;
 use crate::submit::{Access, Rest, SparkConf, SubmitError};
 use crate::text::is_dns_label;
-
-pub(super) const HELP: &str = "\
-Options of spark-submit: --master, --name, --class, --conf, --properties-file,
---load-spark-defaults, --jars, --files, --py-files, --archives, --packages, --exclude-packages,
---repositories, --driver-memory, --driver-cores, --driver-java-options, --driver-library-path,
---driver-class-path, --executor-memory, --executor-cores, --num-executors, --queue, --principal,
---keytab, --proxy-user. Only cluster mode on Kubernetes: --deploy-mode cluster is the default.
-
-Options of spark-usher:
-  --dry-run[=server]       Print what would be created, in this order, as a v1 List; nothing is
-                           sent, or (server) everything is sent but not stored: admission, quota
-                           and defaults of the API server apply
-  -o, --output FORMAT      With --dry-run: yaml or json [default: yaml]. Without: text, or json for
-                           an event in each line
-  --follow                 Print the driver's log while waiting
-  --no-wait                Do not wait for the end: the same as
-                           --conf spark.kubernetes.submission.waitAppCompletion=false
-  --gang                   Write the number of executors and what one requests on the driver, for
-                           the gang that the policy makes
-  --policy FILE            Validate the submission against this policy file of spark-usher: print
-                           what it does with it; do not submit what it denies, or a gang that never
-                           fits its queue, where the scheduler has queues with limits (Volcano)
-  --spark-exit-codes       Exit with 0 however the driver ends
-  --spark-compatible       The same, and print what spark-submit logs
-  --spark-version VERSION  The Spark in the image, 3.5 to 4.3 [default: the image's tag if it begins
-                           with a version, else 4.3.0]
-  -n, --namespace NAME     The same as --conf spark.kubernetes.namespace=NAME
-  --kubeconfig FILE        The default is $KUBECONFIG, ~/.kube/config, or the service account of
-                           the pod
-  --context NAME           Context of the kubeconfig
-  --version                Print the version of spark-usher, and for which versions of Spark it
-                           submits
-  --help                   Print this
-
---kill ID and --status ID do and print what they do in spark-submit. The exit code is 0 if the
-application succeeded, or was submitted with --no-wait; 1 if it was not submitted; 2 if the
-arguments are wrong; 3 if it failed; 4 if its driver was deleted; 5 if it was submitted, but its
-end is not known, because it cannot be watched; 130 after Ctrl-C, which leaves an application that
-was submitted running. A second Ctrl-C ends immediately, and may leave a part of a submission
-behind.
-
-Without --master, spark.master and $MASTER, the API server of the kubeconfig is used.
-
-Example: spark-usher submit --name pi --class org.apache.spark.examples.SparkPi \\
-           --conf spark.kubernetes.container.image=apache/spark:4.0.1 --num-executors 3 \\
-           local:///opt/spark/examples/jars/spark-examples.jar 1000";
-
-/// Options that have no equal in spark-submit, for completions: name, value and help.
-pub(super) const OPTIONS: [(&str, &str, &str); 18] = [
-    ("--dry-run", "", "Print what would be created"),
-    ("--output", "FORMAT", "yaml or json with --dry-run, otherwise text or json"),
-    ("--follow", "", "Print the driver's log while waiting"),
-    ("--no-wait", "", "Do not wait for the end"),
-    ("--gang", "", "Write the size of the gang on the driver"),
-    ("--policy", "FILE", "Validate the submission against a policy file"),
-    ("--spark-exit-codes", "", "Exit with 0 however the driver ends"),
-    ("--spark-compatible", "", "The same, and print what spark-submit logs"),
-    ("--spark-version", "VERSION", "The Spark in the image"),
-    ("--namespace", "NAME", "The namespace"),
-    ("--kubeconfig", "FILE", "The kubeconfig"),
-    ("--context", "NAME", "Context of the kubeconfig"),
-    ("--kill", "ID", "As spark-submit --kill"),
-    ("--status", "ID", "As spark-submit --status"),
-    ("--load-spark-defaults", "", "Read spark-defaults.conf beside --properties-file"),
-    ("--verbose", "", "Accepted, without effect"),
-    ("--version", "", "Print the version"),
-    ("--help", "", "Print help"),
-];
-
-/// Whether an option never has a value. That of `--dry-run` is optional.
-fn is_switch(name: &str) -> bool {
-    OPTIONS.iter().any(|(option, value, _)| *option == name && value.is_empty()) && name != "--dry-run"
-}
 
 /// The options that spark-submit does not have.
 #[derive(Debug, Default)]

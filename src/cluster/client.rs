@@ -78,6 +78,10 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
             Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("--context: {}", Brief(&error)))?
         }
         None => Config::infer().await.map_err(|error| {
+            let of_file = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<KubeconfigError>());
+            if of_file.is_some_and(is_unusable) {
+                return Unusable(Brief(&error).to_string()).into();
+            }
             anyhow!(
                 "no API server is configured: expected --kubeconfig FILE, $KUBECONFIG, ~/.kube/config, or a pod's service account ({})",
                 Brief(&error)
@@ -86,6 +90,21 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
     };
     config.connect_timeout = Some(CONNECT);
     Ok(config)
+}
+
+/// There is a kubeconfig, but it cannot be used: as for spark-submit, another API server and other credentials do not replace it.
+#[derive(Debug, thiserror::Error)]
+#[error("the kubeconfig of $KUBECONFIG or ~/.kube/config cannot be used: {0}")]
+struct Unusable(String);
+
+/// Whether there is a kubeconfig that names a cluster.
+fn is_unusable(error: &KubeconfigError) -> bool {
+    use KubeconfigError::{CurrentContextNotSet, FindPath, LoadClusterOfContext, LoadContext, ReadConfig};
+    match error {
+        CurrentContextNotSet | FindPath | LoadClusterOfContext(_) | LoadContext(_) => false,
+        ReadConfig(error, _) => error.kind() != std::io::ErrorKind::NotFound,
+        _ => true,
+    }
 }
 
 /// What was found, with the API server of spark-submit's `--master` (`k8s://` and a URL), and with what a configuration of Spark says
@@ -147,7 +166,7 @@ fn with_master(found: anyhow::Result<Config>, master: &str, has_credentials: boo
             Ok(config)
         }
         // An API server that needs no credentials, such as kubectl proxy, or one for which there are some.
-        Err(_) if has_credentials || url.scheme_str() == Some("http") => {
+        Err(error) if !error.is::<Unusable>() && (has_credentials || url.scheme_str() == Some("http")) => {
             let mut config = Config::new(url);
             config.connect_timeout = Some(CONNECT);
             Ok(config)

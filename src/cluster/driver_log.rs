@@ -259,7 +259,12 @@ impl Open {
             // The end of the log of a container that had exited needs no line break.
             let is_last = is_done && self.was_over && !self.buffer.is_empty();
             if is_whole || is_last || self.buffer.len() >= MAX_PART {
-                let part = std::mem::take(&mut self.buffer);
+                let mut part = std::mem::take(&mut self.buffer);
+                if !is_whole && !is_last {
+                    // A character comes whole.
+                    let cut = part.utf8_chunks().last().map_or(0, |chunk| chunk.invalid().len());
+                    self.buffer = part.split_off(part.len() - cut);
+                }
                 let line = match self.rest {
                     Some(true) => LogLine::New(&part),
                     Some(false) => LogLine::Known,

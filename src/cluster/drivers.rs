@@ -8,7 +8,7 @@ use futures::stream::{Stream, StreamExt, select_all};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Preconditions, PropagationPolicy};
 use kube::core::ApiResource;
 
-use super::request::{Error, Permission, Result, retried};
+use super::request::{Error, Permission, Result, retried, retried_noting};
 use super::stream::{self, Event};
 use super::view::{View, Viewed, resource};
 use crate::spark::labels;
@@ -263,13 +263,15 @@ pub async fn delete(client: &kube::Client, driver: &DriverStatus, grace: Option<
         preconditions: Some(Preconditions { uid: Some(driver.uid.clone()), resource_version: None }),
         ..DeleteParams::default()
     };
-    match retried(TIMEOUT, async || api.delete(&driver.name, &params).await).await {
+    let (deleted, may_be_done) = retried_noting(TIMEOUT, async || api.delete(&driver.name, &params).await).await;
+    match deleted {
         Ok(_) => Ok(true),
-        Err(Error::NotFound(_)) => Ok(false),
+        // The answer to the first attempt may be lost.
+        Err(Error::NotFound(_)) => Ok(may_be_done),
         // Another pod has the name; or the API server, or a webhook, refuses the deletion.
         Err(error @ Error::Conflict(_)) => match get(client, &driver.namespace, &driver.name).await? {
             Some(pod) if pod.uid == driver.uid => Err(error),
-            _ => Ok(false),
+            _ => Ok(may_be_done),
         },
         Err(error) => Err(error),
     }

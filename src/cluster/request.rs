@@ -174,14 +174,24 @@ impl Attempts {
 
 /// Sends a request that may be sent twice, again if the API server or the way to it fails.
 pub async fn retried<T>(limit: Duration, request: impl AsyncFn() -> kube::Result<T>) -> Result<T> {
+    retried_noting(limit, request).await.0
+}
+
+/// The same. Also returns whether an attempt that failed may have been processed: the answer to the next one does not tell.
+pub async fn retried_noting<T>(limit: Duration, request: impl AsyncFn() -> kube::Result<T>) -> (Result<T>, bool) {
     let mut attempts = Attempts::default();
+    let mut may_be_done = false;
     loop {
         match call(limit, async { request().await.map_err(Error::from) }).await {
-            Ok(done) => return Ok(done),
-            Err(error) => match attempts.pause(&error) {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => return Err(error),
-            },
+            Ok(done) => return (Ok(done), may_be_done),
+            Err(error) => {
+                let pause = attempts.pause(&error);
+                may_be_done |= error.may_be_done();
+                match pause {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return (Err(error), may_be_done),
+                }
+            }
         }
     }
 }

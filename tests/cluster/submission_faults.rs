@@ -622,3 +622,75 @@ async fn arguments_in_the_wrong_place_and_none_at_all_are_said() {
         none.status.code() == Some(2) && String::from_utf8(none.stderr).unwrap().contains("Usage: spark-usher submit")
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_while_the_api_server_does_not_answer_is_acknowledged() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::start(
+        &cluster.client,
+        |method, path| {
+            if is_creation(method, path) { Fault::Hangs } else { Fault::None }
+        },
+    )
+    .await;
+    let mut submit =
+        Running::start(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/x.jar"]].concat());
+    eventually("the pod is sent", async || faulty.count("POST") > 0).await;
+    submit.interrupt();
+    submit.says("interrupted: waiting for the API server's answer").await;
+    submit.interrupt();
+    assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn driver_whose_deletion_was_answered_only_the_second_time_is_deleted() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    let is_deletion = |method: &str, _: &str| method == "DELETE";
+    let faulty = Faulty::start(&cluster.client, first(&Fault::ClosedAfter, 1, is_deletion)).await;
+    let done = run(&cluster, &["kill", "--grace-period", "0", "--master", &faulty.master(), "pi-driver"]).await;
+    assert!(done.0 == Some(0) && done.1 == format!("{}:pi-driver deleted\n", cluster.namespace), "{done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn characters_of_a_very_long_line_come_whole() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    status(&cluster, "pi-driver", terminated(0)).await;
+    // The time and the blank before it have 21 bytes: the limit of 1 MiB is within a character.
+    let text = "\u{e4}".repeat(1 << 20);
+    let log = Fault::Body(vec![format!("2026-11-25T00:00:00Z {text}\n")], End::Clean);
+    let faulty =
+        Faulty::start(&cluster.client, move |_, path| if path.contains("/log?") { log.clone() } else { Fault::None })
+            .await;
+    let done = run(&cluster, &["watch", "-f", "-o", "json", "--master", &faulty.master(), "pi-driver"]).await;
+    let events = done.1.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let parts: Vec<String> = events.filter_map(|event| event["line"].as_str().map(str::to_owned)).collect();
+    assert!(parts.len() > 1 && parts.concat() == text, "{} parts, {:?}", parts.len(), done.2);
+}
+
+/// As for spark-submit, which fails with a kubeconfig that cannot be parsed, and ignores one without a current context.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubeconfig_that_cannot_be_read_is_an_error_also_if_the_api_server_is_given() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::start(&cluster.client, |_, _| Fault::None).await;
+    let file = cluster.folder().join("other");
+    for (text, code) in [("a: [b\n", 1), ("apiVersion: v1\nkind: Config\nclusters: []\n", 0), ("", 0)] {
+        std::fs::write(&file, text).unwrap();
+        let mut submit = Command::new(program());
+        submit.args(PI).args([
+            "--no-wait",
+            "-n",
+            &cluster.namespace,
+            "--master",
+            &faulty.master(),
+            "local:///opt/pi.jar",
+        ]);
+        submit.env("KUBECONFIG", &file).env_remove("KUBERNETES_SERVICE_HOST").env("SPARK_CONF_DIR", "/nonexistent");
+        let done = tokio::task::spawn_blocking(move || submit.output().unwrap()).await.unwrap();
+        let err = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{text}: {err}");
+        assert_eq!(err.contains("kubeconfig of $KUBECONFIG or ~/.kube/config cannot be used: "), code == 1, "{err}");
+        forget(&cluster).await;
+    }
+}

@@ -218,3 +218,15 @@ fn help_uses_the_standard_terms() {
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
+
+#[test]
+fn help_of_submit_describes_every_option_in_either_form() {
+    let text = |arguments: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_spark-usher")).args(arguments).output().unwrap();
+        assert!(out.status.success(), "{arguments:?}: {out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let help = text(&["submit", "--help"]);
+    assert!(help.contains("  -c, --conf <KEY=VALUE> ") && help.contains("--dry-run[=<server>] "), "{help}");
+    assert_eq!(text(&["help", "submit"]), help);
+}
