@@ -33,9 +33,18 @@ pub(super) fn run(args: &Args, command: Command, out: &mut dyn Write) -> io::Res
     let name = command.get_name().to_owned();
     // The generators panic where they cannot write.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, name, &mut script);
-    out.write_all(&script)?;
+    clap_complete::generate(args.shell, &mut command, &name, &mut script);
+    out.write_all(reachable(args.shell, &String::from_utf8_lossy(&script), &name).as_bytes())?;
     Ok(OK)
+}
+
+/// The script for bash with one spelling of the program's name: clap_complete 4.6.11 replaces its `-` in two ways, so that no subcommand
+/// has completions.
+fn reachable(shell: Shell, script: &str, name: &str) -> String {
+    match shell {
+        Shell::Bash => script.replace(&name.replace('-', "__subcmd__"), &name.replace('-', "__")),
+        _ => script.to_owned(),
+    }
 }
 
 pub(super) fn man(args: &ManArgs, command: Command, err: &mut dyn Write) -> io::Result<u8> {
@@ -53,7 +62,6 @@ pub(super) fn man(args: &ManArgs, command: Command, err: &mut dyn Write) -> io::
 /// after a tab, and then what the shell does with them
 /// (`k8s.io/kubectl/pkg/cmd/plugin_completion.go`, and `ShellCompDirective` of cobra).
 fn candidates(command: Command, words: Vec<OsString>, folder: &Path) -> String {
-    const DEFAULT: u8 = 0;
     const NO_SPACE: u8 = 2;
     const NO_FILES: u8 = 4;
     let mut command = file_named(with_options(command));
@@ -69,8 +77,7 @@ fn candidates(command: Command, words: Vec<OsString>, folder: &Path) -> String {
     }
     let goes_on = |word: &OsStr| word.to_string_lossy().ends_with(['=', '/']);
     let directive = match shown.as_slice() {
-        [] => DEFAULT,
-        all if all.iter().all(|candidate| goes_on(candidate.get_value())) => NO_SPACE | NO_FILES,
+        all if !all.is_empty() && all.iter().all(|candidate| goes_on(candidate.get_value())) => NO_SPACE | NO_FILES,
         _ => NO_FILES,
     };
     text + &format!(":{directive}\n")
@@ -131,6 +138,42 @@ mod tests {
     }
 
     #[test]
+    fn bash_completes_commands_options_and_values() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, file) in [("spark-usher", "spark-usher"), ("kubectl usher", "kubectl-usher")] {
+            let mut out = Vec::new();
+            let command = super::super::program::named(super::super::Cli::command(), name);
+            run(&Args { shell: Shell::Bash }, command, &mut out).unwrap();
+            std::fs::write(folder.path().join("script"), out).unwrap();
+            for (words, expected) in [
+                ("sub", "submit"),
+                (
+                    "submit --dr",
+                    "--driver-memory --driver-cores --driver-java-options --driver-library-path --driver-class-path --dry-run",
+                ),
+                ("submit --conf a=b --kub", "--kubeconfig"),
+                ("status -o y", "yaml"),
+                ("kill --include", "--include-ended"),
+                ("config ch", "check"),
+            ] {
+                // As readline calls it.
+                let all: Vec<&str> = words.split(' ').collect();
+                let (last, count, function) = (all.last().unwrap(), all.len(), file.replace('-', "__"));
+                let before = all.iter().rev().nth(1).copied().unwrap_or(file);
+                let text = format!(
+                    "source ./script; COMP_WORDS=({file} {words}); COMP_CWORD={count}; _{function} {file} {last} {before}; echo ${{COMPREPLY[@]}}"
+                );
+                let done =
+                    std::process::Command::new("bash").args(["-c", &text]).current_dir(&folder).output().unwrap();
+                let found: std::collections::BTreeSet<String> =
+                    String::from_utf8_lossy(&done.stdout).split_whitespace().map(str::to_owned).collect();
+                let expected = expected.split(' ').map(str::to_owned).collect();
+                assert_eq!(found, expected, "{file} {words}: {done:?}");
+            }
+        }
+    }
+
+    #[test]
     fn plugin_of_kubectl_has_completions_and_man_pages_by_the_name_of_its_file() {
         let plugin = || super::super::program::named(super::super::Cli::command(), "kubectl usher");
         let mut out = Vec::new();
@@ -163,7 +206,12 @@ mod tests {
         assert_eq!(of(&["status", "-o", "y"]), "yaml\tYAML\n:4\n");
         assert_eq!(of(&["submit", "--properties-file", "spark"]), "spark.properties\n:4\n");
         assert_eq!(of(&["submit", "--policy", "co"]), "conf/\n:6\n");
-        assert_eq!(of(&["kill", "pi-"]), ":0\n");
+        assert_eq!(of(&["submit", "--name", "x", "spark"]), "spark.properties\n:4\n");
+        for words in
+            [&["kill", "c"][..], &["status", "-n", "c"], &["submit", "--name", "c"], &["submit", "--deploy-mode", "c"]]
+        {
+            assert_eq!(of(words), ":4\n", "{words:?}");
+        }
     }
 
     #[test]

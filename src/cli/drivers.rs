@@ -89,7 +89,12 @@ fn labels(text: &str) -> Result<String, String> {
 impl Which {
     /// Parses the ids; an error is said to the user.
     pub(super) fn parse(&self) -> Result<Vec<SubmissionId>, String> {
-        self.ids.iter().map(|id| SubmissionId::parse(id)).collect()
+        let ids: Vec<SubmissionId> = self.ids.iter().map(|id| SubmissionId::parse(id)).collect::<Result<_, _>>()?;
+        let given = |id: &SubmissionId| Some((id.namespace.clone()?, self.namespace.clone()?));
+        match ids.iter().filter_map(given).find(|(own, other)| own != other) {
+            Some((own, other)) => Err(format!("expected one namespace: the id says {own}, --namespace says {other}")),
+            None => Ok(ids),
+        }
     }
 
     /// The selection, on this API server.
@@ -124,6 +129,15 @@ pub(super) fn missing(selection: &Selection, id: &SubmissionId, missing: Missing
             let more =
                 if id.namespace.is_none() && selection.namespace.is_some() { "; -A looks everywhere" } else { "" };
             format!("{}: no driver {place} has that name or application id{more}", id.text)
+        }
+        Missing::ApplicationName(count) => {
+            let name = id.text.rsplit(':').next().unwrap_or_default();
+            let belong = if count == 1 { "belongs" } else { "belong" };
+            format!(
+                "{}: no driver {place} has that name or application id, but {count} {belong} to an application of that name: \
+                 -l spark-app-name={name}",
+                id.text
+            )
         }
         Missing::NoDriver => {
             format!("{}: a pod {place} has that name, but it is no driver: it has no label spark-role=driver", id.text)

@@ -18,6 +18,7 @@ use crate::cluster::drivers::{Seen, Selection};
 use crate::runtime::clock;
 use crate::runtime::shutdown::Interrupt;
 use crate::submission::{self, Change, DriverStatus, LogStage, Outcome, Tracker};
+use crate::time::whole_second;
 
 /// What is shown, and how.
 pub(super) struct Follow<'f> {
@@ -191,7 +192,8 @@ impl View {
             }
             Seen::Interrupted { message, is_denied: true } => anyhow::bail!("{message}"),
             Seen::Interrupted { message, .. } => {
-                if self.problem.is_none() && self.form != Form::Table {
+                // Why it goes on changes: an API server that starts again may have other certificates.
+                if self.problem.as_ref() != Some(&message) && self.form != Form::Table {
                     writeln!(err, "warning: not up to date, trying again: {}", one_line(&message))?;
                 }
                 self.problem = Some(message);
@@ -318,7 +320,7 @@ fn names(driver: &DriverStatus) -> (&str, &str) {
 }
 
 fn time(now: Timestamp) -> String {
-    now.round(jiff::Unit::Second).unwrap_or(now).to_string()
+    whole_second(now).to_string()
 }
 
 fn line(change: &Change, now: Timestamp, has_colors: bool) -> String {
@@ -361,10 +363,10 @@ mod tests {
     fn change_is_one_line_or_one_json_object() {
         let now = "2026-11-25T03:00:00.7Z".parse().unwrap();
         let failed = Box::new(failed());
-        assert_eq!(line(&Change::State(failed.clone()), now, false), "2026-11-25T03:00:01Z  n:d  failed       Evicted");
+        assert_eq!(line(&Change::State(failed.clone()), now, false), "2026-11-25T03:00:00Z  n:d  failed       Evicted");
         assert_eq!(
             line(&Change::Deleted(failed.clone()), now, false),
-            "2026-11-25T03:00:01Z  n:d  deleted      its phase was Failed"
+            "2026-11-25T03:00:00Z  n:d  deleted      its phase was Failed"
         );
         let event = event(&Change::State(failed), now);
         assert_eq!(

@@ -21,7 +21,7 @@ pub(super) struct Args {
     #[arg(long, short)]
     yes: bool,
     /// Seconds that a driver has to stop; the default is its pod's own.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     grace_period: Option<u32>,
     /// With a pattern or labels: also delete drivers that have ended, and with them their logs.
     #[arg(long)]

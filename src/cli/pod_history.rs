@@ -66,12 +66,14 @@ impl Reader<'_> {
 
     async fn read(&mut self, history: &mut HistoryBuilder, named: (&str, &str), uid: Option<&str>) {
         let Some(client) = &self.client else { return };
-        match pod_and_events(client, named, uid).await {
-            Ok((pod, events)) => {
-                pod.iter().for_each(|pod| history.pod(pod));
-                history.events(&events);
-            }
-            Err(error) => *self.problem = Some(Brief(&error).to_string()),
+        let (pod, events) = pod_and_events(client, named, uid).await;
+        match pod {
+            Ok(pod) => pod.iter().for_each(|pod| history.pod(pod)),
+            Err(error) => *self.problem = Some(format!("pods: {}", Brief(&error))),
+        }
+        match events {
+            Ok(events) => history.events(&events),
+            Err(error) => *self.problem = Some(format!("Events: {}", Brief(&error))),
         }
     }
 

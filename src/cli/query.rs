@@ -79,7 +79,15 @@ impl Source {
         let cluster = self.reach().await?;
         match tokio::time::timeout(REQUEST_TIMEOUT, list::list(&cluster.client, self.namespace.as_deref())).await {
             Ok(Ok((snapshot, history))) => Ok(Found { answer: own(&snapshot, &history), caution: None }),
-            Ok(Err(error)) => bail!("{}: {}", cluster.server, Brief(&error)),
+            Ok(Err(error)) => {
+                let is_denied = matches!(&error, kube::Error::Api(status) if status.code == 403);
+                let hint = if is_denied && self.namespace.is_none() {
+                    "; --namespace NAMESPACE needs the right for one namespace only"
+                } else {
+                    ""
+                };
+                bail!("{}: {}{hint}", cluster.server, Brief(&error))
+            }
             Err(_) => bail!("{}: the list of pods did not complete within {REQUEST_TIMEOUT:?}", cluster.server),
         }
     }

@@ -18,6 +18,7 @@ use super::submit_help::{self, AFTER};
 use super::submit_options::{DryRun, Format, Own};
 use crate::cluster::drivers::Selection;
 use crate::cluster::request::Error;
+use crate::cluster::submit::Failure;
 use crate::cluster::upload::{Uploaded, upload};
 use crate::cluster::{client, submit as cluster};
 use crate::config;
@@ -28,6 +29,7 @@ use crate::snapshot::Namespace;
 use crate::spark::version::SparkVersion;
 use crate::submission::{DriverStatus, Preview, SubmissionId, preview};
 use crate::submit::{self, Access, Options, SparkConf, Submission, SubmitError, Unique, Waiting};
+use crate::time::whole_second;
 
 /// Versions whose spark-submit is reproduced, by their minor version and the patch that is assumed for it.
 const VERSIONS: [SparkVersion; 5] = [
@@ -110,10 +112,7 @@ pub(super) fn run(
             None if error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe) => {
                 Ok(OK)
             }
-            None => {
-                failed(err, &error)?;
-                Ok(if error.is::<cluster::Interrupted>() { INTERRUPTED } else { FAILED })
-            }
+            None => failed(err, &error),
         },
     }
 }
@@ -192,21 +191,25 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
         match upload(&submission.uploads, &app.conf, &env.variables, &mut interrupt, &mut uploaded).await {
             Ok(()) => cluster::create(&client, &submission, &mut interrupt).await,
             Err(_) if interrupt.has_come() => Err(cluster::Interrupted.into()),
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     };
     let sent = saying(TAKING_BACK, &mut signal, err, sending).await;
     let driver = match sent {
         Ok(driver) => driver,
-        Err(error) => {
+        Err(Failure { error, pod }) => {
             let is_of_connection = error.downcast_ref().is_some_and(Error::is_of_connection);
             let error = if is_of_connection { error.context(format!("the API server is {master}")) } else { error };
+            failed(err, &error)?;
+            if let Some(pod) = pod {
+                writeln!(err, "note: {}", one_line(&pod))?;
+            }
             // A driver that exists all the same needs its files.
             let left = if error.is::<cluster::MayExist>() { uploaded.all() } else { uploaded.take_back().await };
             for left in left {
                 writeln!(err, "warning: {} is left behind", one_line(&left))?;
             }
-            return Err(error);
+            return Ok(if error.is::<cluster::Interrupted>() { INTERRUPTED } else { FAILED });
         }
     };
     let name = app.conf.get("spark.app.name").unwrap_or_default();
@@ -338,10 +341,9 @@ async fn wait(
 }
 
 fn submitted_event(driver: &DriverStatus, name: &str) -> Value {
-    let DriverStatus { submission_id, namespace, name: pod, uid, app_id, .. } = driver;
-    json!({"time": clock::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |time| time.to_string()),
-        "event": "submitted", "submissionId": submission_id, "namespace": namespace, "name": pod, "uid": uid,
-        "appId": app_id, "application": name})
+    let DriverStatus { submission_id, namespace, name: pod, uid, app_id, app_name, .. } = driver;
+    json!({"time": whole_second(clock::now()).to_string(), "event": "submitted", "submissionId": submission_id,
+        "namespace": namespace, "name": pod, "uid": uid, "appId": app_id, "appName": app_name, "application": name})
 }
 
 fn unique() -> Unique {

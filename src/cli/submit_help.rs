@@ -95,9 +95,9 @@ pub(super) fn is_switch(name: &str) -> bool {
     OWN.iter().any(|option| option.name == name && option.value.is_empty()) && name != DRY_RUN
 }
 
-/// The command line with the options of `submit`.
+/// The command line with the options of `submit`. No value is taken for the name of a file that is none.
 pub(super) fn with_options(command: Command) -> Command {
-    command.mut_subcommand("submit", |submit| {
+    hinted(command).mut_subcommand("submit", |submit| {
         let spark = SPARK_OPTIONS.iter().map(|SparkOption { name, value, help }| {
             let short = match *name {
                 "--conf" => Some('c'),
@@ -115,15 +115,23 @@ pub(super) fn with_options(command: Command) -> Command {
                     .require_equals(true)
                     .value_parser(PossibleValuesParser::new(["client", "server"]))
                     .hide_possible_values(true)
-                    .value_name("server"),
+                    .value_name("client|server"),
                 OUTPUT => {
                     arg.value_parser(PossibleValuesParser::new(["text", "json", "yaml"])).hide_possible_values(true)
                 }
                 _ => arg,
             }
         });
-        submit.args(spark.chain(own))
+        submit.args(spark.chain(own)).mut_arg("arguments", |resource| resource.value_hint(ValueHint::AnyPath))
     })
+}
+
+fn hinted(command: Command) -> Command {
+    let of_files = |arg: Arg| match arg.get_value_hint() {
+        ValueHint::Unknown if arg.get_action().takes_values() => arg.value_hint(ValueHint::Other),
+        _ => arg,
+    };
+    command.mut_args(of_files).mut_subcommands(hinted)
 }
 
 fn arg(name: &'static str, short: Option<char>, value: &'static str, help: &'static str) -> Arg {
@@ -133,8 +141,7 @@ fn arg(name: &'static str, short: Option<char>, value: &'static str, help: &'sta
     match value {
         "" => arg.action(ArgAction::SetTrue),
         "FILE" | "FILES" => arg.value_name(value).value_hint(ValueHint::FilePath),
-        "CLASS" | "NAME" | "USER" | "MEMORY" | "CORES" => arg.value_name(value).value_hint(ValueHint::Other),
-        _ => arg.value_name(value),
+        _ => arg.value_name(value).value_hint(ValueHint::Other),
     }
 }
 

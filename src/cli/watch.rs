@@ -46,7 +46,10 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
     }
     match block_on(watch(&args, ids, is_exact, out, err)) {
         Ok(code) => Ok(code),
-        Err(error) => failed(err, &error),
+        Err(error) => match error.downcast::<io::Error>() {
+            Ok(error) => Err(error),
+            Err(error) => failed(err, &error),
+        },
     }
 }
 
@@ -72,6 +75,8 @@ async fn watch(
             found.drivers.iter().filter_map(|driver| SubmissionId::parse(&driver.submission_id).ok()).collect();
         Some(found.drivers)
     } else {
+        // A watch goes on trying: what it can never do is said before it begins.
+        find(&selection, &connection).await?;
         None
     };
     let form = match args.output {

@@ -69,7 +69,7 @@ pub(super) fn run(mut args: Args, out: &mut dyn Write, err: &mut dyn Write) -> i
         Err(error) => return failed(err, &error),
     };
     if let Some(problem) = problem {
-        writeln!(err, "warning: the history lacks pods and Events, which cannot be read: {}", plain(&problem))?;
+        writeln!(err, "warning: the history is not complete: it lacks {}", plain(&problem))?;
     }
     if let Some(caution) = caution {
         writeln!(err, "warning: {caution}")?;

@@ -82,9 +82,12 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
             if of_file.is_some_and(is_unusable) {
                 return Unusable(Brief(&error).to_string()).into();
             }
+            let why = match of_file {
+                Some(KubeconfigError::ReadConfig(error, path)) => format!("{}: {error}", path.display()),
+                _ => Brief(&error).to_string(),
+            };
             anyhow!(
-                "no API server is configured: expected --kubeconfig FILE, $KUBECONFIG, ~/.kube/config, or a pod's service account ({})",
-                Brief(&error)
+                "no API server is configured: expected --kubeconfig FILE, $KUBECONFIG, ~/.kube/config, or a pod's service account ({why})"
             )
         })?,
     };

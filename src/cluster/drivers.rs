@@ -56,6 +56,8 @@ pub struct Selection {
 pub enum Missing {
     /// No driver has that name or application id.
     NotFound,
+    /// None has, but so many drivers belong to an application of that name.
+    ApplicationName(usize),
     /// A pod has that name, but not the label of a driver.
     NoDriver,
 }
@@ -115,6 +117,11 @@ impl Selection {
             };
             let named: Vec<&DriverStatus> = all.iter().filter(|driver| self.names(id, driver)).collect();
             if named.is_empty() {
+                let is_of = |driver: &&DriverStatus| matches!(&id.names, Names::Exact(name) if driver.app_name.as_ref() == Some(name));
+                let missing = match all.iter().filter(is_of).count() {
+                    0 => missing,
+                    count => Missing::ApplicationName(count),
+                };
                 found.missing.push((id.clone(), missing));
             }
             found.drivers.extend(named.into_iter().cloned());

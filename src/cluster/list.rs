@@ -56,27 +56,29 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
 /// Events per object that are read.
 const MAX_EVENTS: u32 = 200;
 
-/// A pod of this name, and the Events about it: about any object of this name if there is no pod, or about this uid.
+/// A pod of this name, and the Events about it: about any object of this name if there is no pod, or about this uid. One can be read without
+/// the other.
 pub async fn pod_and_events(
     client: &kube::Client,
     (namespace, name): (&str, &str),
     uid: Option<&str>,
-) -> kube::Result<(Option<Value>, Vec<Value>)> {
+) -> (kube::Result<Option<Value>>, kube::Result<Vec<Value>>) {
     let objects = |kind: &str, plural: &str| -> Api<DynamicObject> {
         Api::namespaced_with(client.clone(), namespace, &resource("", "v1", kind, plural))
     };
-    let pod = objects("Pod", "pods").get_opt(name).await?;
-    let pod = pod.filter(|pod| uid.is_none_or(|uid| pod.metadata.uid.as_deref() == Some(uid)));
-    let uid = uid.or_else(|| pod.as_ref()?.metadata.uid.as_deref());
+    let pod = objects("Pod", "pods").get_opt(name).await;
+    let pod = pod.map(|pod| pod.filter(|pod| uid.is_none_or(|uid| pod.metadata.uid.as_deref() == Some(uid))));
+    let uid = uid.or_else(|| pod.as_ref().ok()?.as_ref()?.metadata.uid.as_deref());
     let of_it = ListParams::default().fields(&format!("involvedObject.name={name}")).limit(MAX_EVENTS);
-    let events = objects("Event", "events").list(&of_it).await?.items.into_iter();
-    let events = events.filter_map(|event| serde_json::to_value(event).ok());
-    let events = events.filter(|event| {
+    let is_its = |event: &Value| {
         let about = crate::json::text(event, &["involvedObject", "uid"]);
         about.is_empty() || uid.is_none_or(|uid| uid == about)
+    };
+    let events = objects("Event", "events").list(&of_it).await.map(|events| {
+        let events = events.items.into_iter().filter_map(|event| serde_json::to_value(event).ok());
+        events.filter(is_its).collect()
     });
-    let events = events.collect();
-    Ok((pod.and_then(|pod| serde_json::to_value(pod).ok()), events))
+    (pod.map(|pod| serde_json::to_value(pod?).ok()), events)
 }
 
 /// Describes a pod of this name that belongs to no application: its namespace, and what its labels lack.

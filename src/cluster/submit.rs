@@ -23,13 +23,28 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The field manager of the objects that the driver's pod owns.
 const FIELD_MANAGER: &str = "spark-usher-submit";
 
+/// Why a submission failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// What failed.
+    pub error: anyhow::Error,
+    /// What became of the driver's pod, if it had been created.
+    pub pod: Option<String>,
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure { error: error.into(), pod: None }
+    }
+}
+
 /// Creates the driver's pod and what it owns. If an object cannot be created, or a signal comes, the pod is deleted, and with it what it
 /// owns. Returns the pod as the API server created it.
 pub async fn create(
     client: &Client,
     submission: &Submission,
     interrupt: &mut Interrupt,
-) -> anyhow::Result<DriverStatus> {
+) -> Result<DriverStatus, Failure> {
     let namespace = &submission.namespace;
     let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
     let pod: DynamicObject = serde_json::from_value(submission.pod.clone())?;
@@ -50,16 +65,22 @@ pub async fn create(
         () = interrupt.wait() => Err(Interrupted.into()),
         done = all => done,
     };
-    let Err(error) = done else { return done };
+    let error = match done {
+        Ok(driver) => return Ok(driver),
+        Err(error) => error,
+    };
     let params = DeleteParams {
         preconditions: Some(Preconditions { uid: Some(uid), resource_version: None }),
         propagation_policy: Some(PropagationPolicy::Background),
         ..DeleteParams::default()
     };
-    Err(match retried(TIMEOUT, async || pods.delete(&name, &params).await).await {
-        Ok(_) | Err(Error::NotFound(_)) => error.context(format!("{what} was deleted again")),
-        Err(failed) => error.context(format!("{what} is left behind: it could not be deleted: {failed}")),
-    })
+    let pod = match retried(TIMEOUT, async || pods.delete(&name, &params).await).await {
+        Ok(_) | Err(Error::NotFound(_)) => format!("{what} was deleted again"),
+        Err(failed) => format!(
+            "{what} is left behind, `kubectl delete pod -n {namespace} {name}` deletes it and what it owns: it could not be deleted: {failed}"
+        ),
+    };
+    Err(Failure { error, pod: Some(pod) })
 }
 
 /// A signal ended the submission.

@@ -27,7 +27,7 @@ impl Signals {
     }
 }
 
-/// Ctrl-C, or SIGTERM, for a command that does what it has to do before it ends. The next signal ends the process at once, even while
+/// Ctrl-C, SIGTERM, or the SIGHUP of a terminal that was closed, for a command that does what it has to do before it ends. The next signal ends the process at once, even while
 /// it is blocked by a pipe without a reader.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
@@ -38,12 +38,26 @@ impl Interrupt {
     /// Handles the signals from now on. After the second one the process exits with this code.
     pub fn listen(code: u8) -> io::Result<Interrupt> {
         let mut signals = Signals::listen()?;
+        // Under nohup, a command goes on without its terminal.
+        let mut hangup = if is_ignored(HANGUP) { None } else { Some(signal(SignalKind::hangup())?) };
+        let mut next = async move || {
+            let closed = async {
+                match &mut hangup {
+                    Some(hangup) => drop(hangup.recv().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = signals.next() => {}
+                () = closed => {}
+            }
+        };
         let (sender, has_come) = watch::channel(false);
         #[expect(clippy::disallowed_methods, reason = "it does nothing that can panic")]
         tokio::spawn(async move {
-            signals.next().await;
+            next().await;
             sender.send_replace(true);
-            signals.next().await;
+            next().await;
             #[expect(clippy::disallowed_methods, reason = "the rest of the process may be blocked")]
             std::process::exit(code.into());
         });
@@ -65,5 +79,29 @@ impl Interrupt {
     /// Whether a signal has come.
     pub fn has_come(&self) -> bool {
         *self.has_come.borrow()
+    }
+}
+
+/// The number of SIGHUP.
+const HANGUP: u32 = 1;
+
+/// Whether the process was started with this signal ignored. Only Linux tells.
+fn is_ignored(signal: u32) -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, signal))
+}
+
+fn ignores(status: &str, signal: u32) -> bool {
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status_of_the_process() {
+        assert!(ignores("Name:\tx\nSigIgn:\t0000000000000001\n", HANGUP));
+        assert!(!ignores("SigIgn:\t0000000000001000\n", HANGUP) && !ignores("", HANGUP));
     }
 }

@@ -15,6 +15,7 @@ use super::state::{Api, Warnings, in_version, present};
 use super::store::Stored;
 use crate::json::{at, list, list_mut, set, text};
 use crate::runtime::clock;
+use crate::time::whole_second;
 
 /// The options that a client sends with a deletion.
 #[derive(Clone, Debug, Default)]
@@ -141,8 +142,7 @@ pub(super) async fn delete(
     }
     let known = at(&marked, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
     if at(&marked, &["metadata", "deletionTimestamp"]).is_none() || known.is_some_and(|known| grace < known) {
-        let when =
-            clock::now().round(jiff::Unit::Second).unwrap_or_else(|_| clock::now()) + SignedDuration::from_secs(grace);
+        let when = whole_second(clock::now()) + SignedDuration::from_secs(grace);
         set(&mut marked, &["metadata", "deletionTimestamp"], when.to_string());
         set(&mut marked, &["metadata", "deletionGracePeriodSeconds"], grace);
         if let Some(generation) = at(&marked, &["metadata", "generation"]).and_then(Value::as_i64) {

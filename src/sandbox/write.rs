@@ -16,6 +16,7 @@ use super::{crd, defaults, events, plugins, validate};
 use crate::json::{at, list, remove, set, text};
 use crate::runtime::clock;
 use crate::runtime::random::uuid;
+use crate::time::whole_second;
 
 /// How often a patch is tried on conflicts.
 const TRIES: usize = 5;
@@ -300,7 +301,7 @@ fn shape(resource: &Resource, object: &mut Value) {
 
 /// Sets the fields that the server writes into a new object.
 fn begin(resource: &Resource, object: &mut Value) {
-    let now = clock::now().round(jiff::Unit::Second).unwrap_or_else(|_| clock::now()).to_string();
+    let now = whole_second(clock::now()).to_string();
     set(object, &["metadata", "uid"], uuid());
     set(object, &["metadata", "creationTimestamp"], now);
     if at(object, &["spec"]).is_some() && !resource.is("", "namespaces") && !resource.is("", "services") {

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 
 use super::driver::DriverStatus;
+use crate::time::whole_second;
 
 /// How far the log of a driver's container can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl LogPosition {
     /// The time from which the log has to be read again; `None` from its beginning. It is the whole second before the last line: the API
     /// takes whole seconds only, and a kubelet leaves out each line that is older.
     pub fn since(&self) -> Option<Timestamp> {
-        self.recent.back().and_then(|(time, _)| second(*time))
+        self.recent.back().map(|(time, _)| whole_second(*time))
     }
 
     /// Reading begins again at [`LogPosition::since`]: lines that were read come again.
@@ -108,17 +109,13 @@ impl LogPosition {
             return LogLine::Known;
         }
         self.recent.push_back(key);
-        let since = second(time);
-        let is_old = |key: &Key| Some(key.0) < since;
+        let since = whole_second(time);
+        let is_old = |key: &Key| key.0 < since;
         while self.recent.len() > MOST || (self.recent.len() > REMEMBERED && self.recent.front().is_some_and(is_old)) {
             self.recent.pop_front();
         }
         LogLine::New(text)
     }
-}
-
-fn second(time: Timestamp) -> Option<Timestamp> {
-    time.round(jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Floor)).ok()
 }
 
 fn time(text: &[u8]) -> Option<Timestamp> {

@@ -62,7 +62,7 @@ pub fn parse_with<'a>(
         }
     }
     // bin/spark-class removes them.
-    for text in options.conf.iter_mut().chain(&mut options.args).chain(&mut options.resource) {
+    for text in options.texts() {
         text.retain(|c| c != '\r');
     }
     Ok(options)

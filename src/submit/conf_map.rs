@@ -40,14 +40,19 @@ pub(super) fn finish(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
 /// The files of the configuration's folder, the smallest first as long as they fit.
 fn conf_files(context: &Context<'_>, draft: &mut Draft) -> Result<Map<String, Value>> {
     let mut files = Map::new();
-    let Some(folder) = options::conf_dir(context.env) else { return Ok(files) };
     let key = "spark.kubernetes.configMap.maxSize";
     let most = match context.conf().get(key) {
         Some(size) => {
-            size.trim().parse::<i64>().map_err(|_| SubmitError::mismatch(key, size, "long"))?.max(0).unsigned_abs()
+            let most = size.trim().parse::<i64>().map_err(|_| SubmitError::mismatch(key, size, "long"))?;
+            let most = most.max(0).unsigned_abs();
+            if most > MOST {
+                return Err(SubmitError::requirement(key, size, &format!("Must have at most {MOST} bytes")));
+            }
+            most
         }
         None => MOST,
     };
+    let Some(folder) = options::conf_dir(context.env) else { return Ok(files) };
     // By the sum of both lengths.
     let mut found: Vec<(usize, String, Vec<u8>)> = Vec::new();
     for name in context.files.list(&folder) {

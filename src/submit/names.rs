@@ -34,7 +34,7 @@ impl Unique {
 /// Lower case, with a single dash for all that a name cannot contain.
 fn dashed(text: &str) -> String {
     let mut name = String::new();
-    for c in text.trim().to_lowercase().chars() {
+    for c in text.trim_matches(|c| c <= ' ').to_lowercase().chars() {
         let c = if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' };
         if !(c == '-' && name.ends_with('-')) {
             name.push(c);

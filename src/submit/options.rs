@@ -42,6 +42,43 @@ pub struct Options {
     pub args: Vec<String>,
 }
 
+impl Options {
+    /// Every text.
+    pub(super) fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let Options {
+            master,
+            deploy_mode,
+            name,
+            class,
+            jars,
+            files,
+            archives,
+            py_files,
+            packages,
+            exclude_packages,
+            repositories,
+            driver_cores,
+            executor_memory,
+            executor_cores,
+            total_executor_cores,
+            num_executors,
+            queue,
+            principal,
+            keytab,
+            proxy_user,
+            properties_file,
+            load_spark_defaults: _,
+            conf,
+            resource,
+            args,
+        } = self;
+        let one = [master, deploy_mode, name, class, jars, files, archives, py_files, packages, exclude_packages];
+        let more = [repositories, driver_cores, executor_memory, executor_cores, total_executor_cores, num_executors];
+        let rest = [queue, principal, keytab, proxy_user, properties_file, resource];
+        one.into_iter().chain(more).chain(rest).flatten().chain(conf).chain(args)
+    }
+}
+
 /// Options that few applications have: after the resource, they are in the wrong place.
 const LATE: [&str; 8] = [
     "--conf",
@@ -66,8 +103,12 @@ pub struct Environment {
 impl Environment {
     /// The user who submits (`Utils.getCurrentUserName`, and Hadoop's `UserGroupInformation`).
     pub(super) fn current_user(&self) -> &str {
-        let variables = ["SPARK_USER", "HADOOP_PROXY_USER", "HADOOP_USER_NAME"];
-        variables.iter().find_map(|name| self.variables.get(name)).unwrap_or(&self.user)
+        if let Some(user) = self.variables.get("SPARK_USER") {
+            return user;
+        }
+        let of_hadoop = ["HADOOP_PROXY_USER", "HADOOP_USER_NAME"].iter().find_map(|name| self.variables.get(name));
+        // The short name: neither the host nor the realm of a principal.
+        of_hadoop.map_or(&self.user, |user| user.split(['/', '@']).next().unwrap_or(user))
     }
 }
 
@@ -266,6 +307,9 @@ fn given(options: &Options, env: &Environment, files: &dyn Files, warnings: &mut
             merge(&mut all, &content)?;
         }
     }
+    for (key, value) in of_jvm(env)? {
+        all.set_if_missing(&key, &value);
+    }
     let foreign: Vec<String> =
         all.iter().map(|(key, _)| key).filter(|key| !key.starts_with("spark.")).map(str::to_owned).collect();
     for key in foreign {
@@ -273,6 +317,20 @@ fn given(options: &Options, env: &Environment, files: &dyn Files, warnings: &mut
         all.remove(&key);
     }
     Ok(all)
+}
+
+/// The settings that the JVM of spark-submit gets as system properties (`SparkConf.loadFromSystemProperties`).
+fn of_jvm(env: &Environment) -> Result<Vec<(String, String)>> {
+    let Some(options) = variable(env, "SPARK_SUBMIT_OPTS") else { return Ok(Vec::new()) };
+    let words = shlex::split(&options).ok_or_else(|| {
+        SubmitError::new(format!("Invalid option string in SPARK_SUBMIT_OPTS: a quote is open: {options}"))
+    })?;
+    let settings = words.iter().filter_map(|word| {
+        let (key, value) = word.strip_prefix("-D")?.split_once('=')?;
+        key.starts_with("spark.").then(|| (key.to_owned(), value.to_owned()))
+    });
+    // The last one counts.
+    Ok(settings.rev().collect())
 }
 
 /// Adds what a file sets and nothing before it did. Within a file the last value of a key counts.
@@ -448,4 +506,19 @@ fn all_matching(key: &str, list: &str, files: &dyn Files, warnings: &mut Vec<Str
         }
     }
     Ok(all.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_the_jvm_are_settings_unless_a_quote_is_open() {
+        let of = |text: &str| {
+            of_jvm(&Environment { user: String::new(), variables: [("SPARK_SUBMIT_OPTS", text)].into_iter().collect() })
+        };
+        let expected = [("spark.a".to_owned(), "2 3".to_owned()), ("spark.a".to_owned(), "1".to_owned())];
+        assert_eq!(of("-Xmx1g -Dspark.a=1 '-Dspark.a=2 3' -Dother=x -Dspark.b").unwrap(), expected);
+        assert!(of("'-Dspark.a=1").unwrap_err().to_string().starts_with("Invalid option string in SPARK_SUBMIT_OPTS"));
+    }
 }

@@ -146,9 +146,18 @@ fn parse(text: &str) -> Result<Option<Node>, String> {
         let (event, span) = event.map_err(|error| error.to_string())?;
         let at = |what: &str| format!("{what} at line {}", span.start.line());
         let done = match event {
-            Event::Scalar(value, style, anchor, _) => {
+            Event::Scalar(value, style, anchor, tag) => {
                 nodes += 1;
-                let is_plain = style == ScalarStyle::Plain;
+                let is_plain = match tag.as_deref() {
+                    None => style == ScalarStyle::Plain,
+                    Some(tag) => match (tag.core_suffix(), tag.handle(), tag.suffix()) {
+                        (Some("str"), ..) | (None, "!", "") => false,
+                        (Some("bool" | "int" | "float" | "null"), ..) => true,
+                        (_, handle, suffix) => {
+                            return Err(at(&format!("could not determine a constructor for the tag {handle}{suffix}")));
+                        }
+                    },
+                };
                 // The parser makes a `~` of nothing.
                 let is_nothing = is_plain && span.slice(text).is_none_or(str::is_empty);
                 (Node::Scalar { text: if is_nothing { String::new() } else { value.into_owned() }, is_plain }, anchor)
@@ -185,7 +194,6 @@ fn parse(text: &str) -> Result<Option<Node>, String> {
                 }
                 (node.clone(), 0)
             }
-            Event::DocumentStart(..) if root.is_some() => return Err("expected one document".to_owned()),
             _ => continue,
         };
         if nodes > MAX_NODES {
@@ -199,7 +207,12 @@ fn parse(text: &str) -> Result<Option<Node>, String> {
             anchors.insert(anchor, (node.clone(), size, depth));
         }
         let Some(parent) = open.last_mut() else {
-            root = Some(node);
+            // A document after the pod may be empty: the template ends with `---`.
+            if root.is_none() {
+                root = Some(node);
+            } else if !node.is_null() {
+                return Err("expected one document".to_owned());
+            }
             continue;
         };
         match (&mut parent.node, parent.key.take()) {
@@ -291,9 +304,16 @@ impl<'de> Deserializer<'de> for Typed<'de> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.node.text().as_deref() {
-            Some("true") => visitor.visit_bool(true),
-            Some("false") => visitor.visit_bool(false),
+        // As Jackson reads it.
+        let text = match self.node.scalar() {
+            Some(Scalar::Bool(value)) => return visitor.visit_bool(value),
+            Some(Scalar::Integer(number)) => return visitor.visit_bool(number != 0),
+            Some(Scalar::Text(text)) => text.trim(),
+            _ => "",
+        };
+        match text {
+            "true" | "True" | "TRUE" => visitor.visit_bool(true),
+            "false" | "False" | "FALSE" => visitor.visit_bool(false),
             _ => Err(self.wrong("true or false")),
         }
     }

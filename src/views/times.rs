@@ -1,10 +1,12 @@
 //! How reports show times.
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
+
+use crate::time::whole_second;
 
 /// A time for display, in whole seconds.
 pub(super) fn shown(time: Timestamp) -> String {
-    time.round(Unit::Second).unwrap_or(time).to_string()
+    whole_second(time).to_string()
 }
 
 /// A duration in its largest unit that is at least 2: `3m`.

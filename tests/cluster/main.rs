@@ -24,6 +24,7 @@ mod handovers;
 mod lifecycle;
 mod live;
 mod nodes;
+mod operator_faults;
 mod owners;
 mod recovery;
 mod sandbox;

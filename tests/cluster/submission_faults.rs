@@ -1,19 +1,17 @@
-//! `submit`, `kill` and `watch` where the API server, the connection or the reader of the output fails.
+//! `submit` where the API server, the connection or the reader of the output fails.
 
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::faulty::{End, Fault, Faulty};
-use crate::support::operator::{Running, command, driver, run, status, terminated};
+use crate::support::operator::{Running, command, driver, run};
 use crate::support::process::program;
 
-const PI: [&str; 6] = [
+pub(crate) const PI: [&str; 6] = [
     "submit",
     "--name=pi",
     "--class=org.apache.spark.examples.SparkPi",
@@ -22,23 +20,23 @@ const PI: [&str; 6] = [
     "--num-executors=3",
 ];
 
-async fn drivers(cluster: &Cluster) -> Vec<Pod> {
+pub(crate) async fn drivers(cluster: &Cluster) -> Vec<Pod> {
     let all = cluster.pods().list(&ListParams::default().labels("spark-role=driver")).await.unwrap().items;
     all.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
 }
 
 /// Deletes the driver immediately, if it exists.
-async fn forget(cluster: &Cluster) {
+pub(crate) async fn forget(cluster: &Cluster) {
     let immediately = DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
     let _ = cluster.pods().delete("pi-driver", &immediately).await;
 }
 
-fn is_creation(method: &str, path: &str) -> bool {
+pub(crate) fn is_creation(method: &str, path: &str) -> bool {
     method == "POST" && path.contains("/pods")
 }
 
 /// A rule that fails the first requests of a kind.
-fn first(
+pub(crate) fn first(
     fault: &Fault,
     times: usize,
     is_it: fn(&str, &str) -> bool,
@@ -101,7 +99,9 @@ async fn driver_is_deleted_again_even_if_that_has_to_be_tried_twice() {
     })
     .await;
     let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/pi.jar"]].concat()).await;
-    assert!(done.0 == Some(1) && done.2.contains("was deleted again"), "{done:?}");
+    // The cause comes first.
+    assert!(done.0 == Some(1) && done.2.starts_with("error: cannot patch Service "), "{done:?}");
+    assert!(done.2.lines().nth(1).unwrap().ends_with("was deleted again"), "{done:?}");
     assert!(drivers(&cluster).await.is_empty());
     // It cannot be deleted: it is named.
     let faulty = Faulty::start(&cluster.client, |method, path| match method {
@@ -132,7 +132,8 @@ async fn interrupted_submission_takes_back_what_it_created_and_uploaded() {
     assert!(up.exists());
     submit.interrupt();
     assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
-    submit.says("was deleted again: interrupted").await;
+    submit.says("was deleted again").await;
+    assert!(submit.err.lock().unwrap().iter().any(|line| line == "error: interrupted"), "{}", submit.all());
     assert!(drivers(&cluster).await.is_empty() && !up.exists());
 }
 
@@ -146,150 +147,6 @@ async fn submission_whose_output_cannot_be_written_names_the_driver() {
     let said = String::from_utf8(done.stderr).unwrap();
     let id = format!("submission ID {}:pi-driver", cluster.namespace);
     assert!(done.status.code() == Some(5) && said.contains(&id), "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn kill_with_closed_stdout_deletes_all_drivers() {
-    let cluster = Cluster::start().await;
-    for number in 0..40 {
-        cluster.pod_by(&cluster.client, &driver(&format!("etl-{number}-driver"), &format!("spark-{number}"))).await;
-    }
-    // The API server is overloaded, too.
-    let sent = AtomicUsize::new(0);
-    let faulty = Faulty::start(&cluster.client, move |method, _| {
-        let fails = method == "DELETE" && sent.fetch_add(1, Ordering::Relaxed).is_multiple_of(7);
-        if fails { Fault::Status(429) } else { Fault::None }
-    })
-    .await;
-    let mut kill = command(&cluster, &["kill", "--yes", "--master", &faulty.master(), "etl-*"]);
-    let mut child = kill.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    drop(child.stdout.take());
-    let code = tokio::task::spawn_blocking(move || child.wait().unwrap().code()).await.unwrap();
-    assert_eq!((code, drivers(&cluster).await.len()), (Some(0), 0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn log_is_complete_and_in_order_whatever_interrupts_it() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    status(&cluster, "pi-driver", json!({"phase": "Running", "containerStatuses": [{"name": "spark-kubernetes-driver", "image": "i",
-        "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-11-25T00:00:00Z"}}}]}))
-    .await;
-    let line = |time: &str, text: &str| format!("2026-11-25T00:00:0{time}Z {text}\n");
-    let log = [
-        line("0.7", "one"),
-        line("0.2", "set back"),
-        line("0.9", "three"),
-        line("1", "bytes \u{1b}[31m"),
-        line("1.5", "last"),
-    ];
-    let mut answers = vec![
-        Fault::Status(500),
-        Fault::Closed,
-        // Within a line, and broken.
-        Fault::Body(vec![log[0].clone(), log[1].clone(), "2026-11-25T00:00:00.9Z th".to_owned()], End::Broken),
-        Fault::Status(503),
-        // Closed by the kubelet.
-        Fault::Body(log[..4].to_vec(), End::Clean),
-        // Silent, also after the driver has ended.
-        Fault::Body(log[3..4].to_vec(), End::Hangs),
-        Fault::Body(log[3..].to_vec(), End::Clean),
-    ]
-    .into_iter();
-    let whole = Fault::Body(log[3..].to_vec(), End::Clean);
-    let faulty = Faulty::start(&cluster.client, move |_, path| {
-        if path.contains("/log?") { answers.next().unwrap_or(whole.clone()) } else { Fault::None }
-    })
-    .await;
-    let mut watch = Running::start(&cluster, &["watch", "--follow", "--master", &faulty.master(), "pi-driver"]);
-    watch.says("bytes").await;
-    eventually("the silent log is open", async || faulty.count("/log?") == 6).await;
-    status(&cluster, "pi-driver", terminated(0)).await;
-    assert_eq!(watch.ended().await, Some(0), "{}", watch.all());
-    assert_eq!(watch.out(), ["one", "set back", "three", "bytes \u{1b}[31m", "last"], "{}", watch.all());
-    let said = watch.err.lock().unwrap().join("\n");
-    assert!(said.contains("log is interrupted, trying again") && !said.contains("incomplete"), "{said}");
-    let times: Vec<String> =
-        faulty.requests.lock().unwrap().iter().filter(|path| path.contains("sinceTime")).cloned().collect();
-    assert!(times[0].contains("sinceTime=2026-11-25T00%3A00%3A00Z"), "{times:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn log_that_cannot_be_read_is_said() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    status(&cluster, "pi-driver", terminated(0)).await;
-    let faulty =
-        Faulty::start(&cluster.client, |_, path| if path.contains("/log?") { Fault::Status(403) } else { Fault::None })
-            .await;
-    let mut watch = Running::start(&cluster, &["watch", "--follow", "--master", &faulty.master(), "pi-driver"]);
-    assert_eq!(watch.ended().await, Some(0));
-    watch.says("the driver's log is incomplete: it cannot be read: injected fault (403)").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn driver_that_loses_its_label_is_waited_for() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    let mut watch = Running::start(&cluster, &["watch", "pi-driver"]);
-    watch.says("pending").await;
-    let patch = json!({"metadata": {"labels": {"spark-role": null}}});
-    cluster.pods().patch("pi-driver", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    status(&cluster, "pi-driver", terminated(137)).await;
-    assert_eq!(watch.ended().await, Some(3), "{}", watch.all());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn watch_says_in_words_what_it_may_not_and_what_it_cannot_reach() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    let faulty =
-        Faulty::start(
-            &cluster.client,
-            |_, path| {
-                if path.contains("watch=true") { Fault::Status(403) } else { Fault::None }
-            },
-        )
-        .await;
-    let done = run(&cluster, &["watch", "--master", &faulty.master(), "pi-driver"]).await;
-    assert!(done.0 == Some(1) && done.2.ends_with("cannot open the watch: injected fault (403)\n"), "{done:?}");
-    let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/x.jar"]].concat()).await;
-    assert!(done.0 == Some(1) && done.2.contains("already exists"), "{done:?}");
-    forget(&cluster).await;
-    // It was submitted, and goes on: how to see and to stop it is said with the same API server.
-    let done = run(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///opt/x.jar"]].concat()).await;
-    let hint = format!("--master {} {}:pi-driver` stops it", faulty.master(), cluster.namespace);
-    assert!(done.0 == Some(5) && done.2.contains("it cannot be watched") && done.2.contains(&hint), "{done:?}");
-    let done = run(&cluster, &["status", "--master", "k8s://http://127.0.0.1:1"]).await;
-    assert!(
-        done.0 == Some(1) && done.2.contains("http://127.0.0.1:1: ") && done.2.contains("Connection refused"),
-        "{done:?}"
-    );
-    let unreachable = ["--no-wait", "--master", "k8s://http://127.0.0.1:1", "local:///opt/x.jar"];
-    let done = run(&cluster, &[&PI[..], &unreachable].concat()).await;
-    assert!(
-        done.0 == Some(1) && done.2.starts_with("error: the API server is k8s://http://127.0.0.1:1: cannot create"),
-        "{done:?}"
-    );
-    let done = run(&cluster, &["status", "--master", "yarn"]).await;
-    assert!(done.0 == Some(2) && done.2.contains("must start with k8s://"), "{done:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tenants_text_forges_no_line() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    status(
-        &cluster,
-        "pi-driver",
-        json!({"phase": "Failed", "reason": "Evicted", "message": "x\n2026-11-25T00:00:00Z  n:forged  succeeded"}),
-    )
-    .await;
-    let id = format!("{}:pi-driver", cluster.namespace);
-    let watched = run(&cluster, &["watch", &id]).await;
-    assert!(watched.0 == Some(3) && watched.1.lines().count() == 1, "{watched:?}");
-    let listed = run(&cluster, &["kill", "--dry-run", &id]).await;
-    assert!(listed.0 == Some(0) && listed.1.lines().count() == 1, "{listed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -412,52 +269,6 @@ async fn credentials_of_the_configuration_are_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_hundred_drivers_in_twenty_namespaces() {
-    let cluster = Cluster::start().await;
-    let mut namespaces = vec![cluster.namespace.clone()];
-    for number in 0..19 {
-        let namespace = format!("{}-{number}", cluster.namespace);
-        cluster.add_namespace(&namespace).await;
-        namespaces.push(namespace);
-    }
-    let all = namespaces.iter().flat_map(|namespace| (0..25).map(move |number| (namespace.clone(), number)));
-    futures::future::join_all(all.map(async |(namespace, number)| {
-        let app = format!("spark-{number}");
-        let driver = driver(&format!("job-{number}-driver"), &app).label("batch", "x");
-        cluster.pod_in(&cluster.client, &namespace, &driver).await;
-    }))
-    .await;
-    let everywhere = ["-A", "-l", "batch=x"];
-    let names = run(&cluster, &[&["status", "-o", "name"], &everywhere[..]].concat()).await;
-    assert_eq!((names.0, names.1.lines().count()), (Some(0), 500), "{}", names.2);
-    let own = run(&cluster, &["status", "-o", "name", "job-1?-driver"]).await;
-    assert_eq!(own.1.lines().count(), 10, "only the namespace that is named: {own:?}");
-    let one = run(&cluster, &["status", "-A", "-o", "name", "job-7-driver"]).await;
-    assert_eq!(one.1.lines().count(), 20, "{one:?}");
-    // Two kills at the same time, while pods are deleted by another client.
-    let kill = async || {
-        run(
-            &cluster,
-            &[&["kill", "--yes", "--wait", "--timeout", "120", "--grace-period", "0"], &everywhere[..]].concat(),
-        )
-        .await
-    };
-    let deletes = async {
-        for namespace in &namespaces {
-            let pods: kube::Api<Pod> = kube::Api::namespaced(cluster.client.clone(), namespace);
-            let _ = pods
-                .delete("job-3-driver", &DeleteParams { grace_period_seconds: Some(0), ..Default::default() })
-                .await;
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let (first, second, ()) = tokio::join!(kill(), kill(), deletes);
-    assert_eq!((first.0, second.0), (Some(0), Some(0)), "{first:?} {second:?}");
-    let left = run(&cluster, &[&["status", "-o", "name"], &everywhere[..]].concat()).await;
-    assert_eq!(left.1, "", "{left:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn gang_that_never_fits_its_queue_is_not_submitted() {
     let cluster = Cluster::start().await;
     let policy = cluster.folder().join("policy.yaml");
@@ -521,17 +332,6 @@ async fn files_of_a_driver_that_may_exist_stay_and_are_named() {
 
 /// A gateway may answer anything.
 #[tokio::test(flavor = "multi_thread")]
-async fn driver_of_another_is_never_deleted() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-other")).await;
-    let answer = r#"{"kind":"Status","apiVersion":"v1","status":"Success","metadata":{}}"#.to_owned();
-    let faulty = Faulty::start(&cluster.client, first(&Fault::Body(vec![answer], End::Clean), 1, is_creation)).await;
-    let done = run(&cluster, &[&PI[..], &["--no-wait", "--master", &faulty.master(), "local:///x.jar"]].concat()).await;
-    assert!(done.0 == Some(1) && done.2.contains("it is not a pod"), "{done:?}");
-    assert_eq!((drivers(&cluster).await.len(), faulty.count("DELETE")), (1, 0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn submit_with_closed_stdout_exits_with_5() {
     let cluster = Cluster::start().await;
     for options in [&["--no-wait"][..], &["-o", "json"], &[]] {
@@ -542,69 +342,6 @@ async fn submit_with_closed_stdout_exits_with_5() {
         assert_eq!((code, drivers(&cluster).await.len()), (Some(5), 1), "{options:?}");
         forget(&cluster).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn deletion_that_is_refused_is_an_error() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    let faulty =
-        Faulty::start(&cluster.client, |method, _| if method == "DELETE" { Fault::Status(409) } else { Fault::None })
-            .await;
-    for option in ["--yes", "--spark-compatible"] {
-        let done = run(&cluster, &["kill", option, "--master", &faulty.master(), "pi-driver"]).await;
-        assert!(done.0 == Some(1) && done.2.contains("injected fault (409)"), "{done:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn errors_of_a_kubelet_in_a_log_are_no_progress() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    status(&cluster, "pi-driver", terminated(0)).await;
-    let mut answers = vec![
-        Fault::Status(404),
-        Fault::Status(401),
-        Fault::Body(vec!["2026-11-25T00:00:00Z one\n".to_owned(), "x".repeat(1 << 20)], End::Hangs),
-    ]
-    .into_iter();
-    let last =
-        ["2026-11-25T00:00:00Z one\n", "failed to create fsnotify watcher: too many open files"].map(str::to_owned);
-    let faulty = Faulty::start(&cluster.client, move |_, path| {
-        if path.contains("/log?") {
-            answers.next().unwrap_or(Fault::Body(last.to_vec(), End::Clean))
-        } else {
-            Fault::None
-        }
-    })
-    .await;
-    let mut watch = Running::start(&cluster, &["watch", "--follow", "--master", &faulty.master(), "pi-driver"]);
-    assert_eq!(watch.ended().await, Some(0), "{:.2000}", watch.all());
-    let out = watch.out();
-    let errors = out.iter().filter(|line| line.contains("fsnotify")).count();
-    assert!(out[0] == "one" && errors == 1 && faulty.count("/log?") < 10, "{:.2000}", watch.all());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn end_that_is_known_is_the_exit_code_of_an_interrupted_log() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    let faulty = Faulty::start(&cluster.client, |_, path| {
-        if path.contains("/log?") {
-            Fault::Body(vec!["2026-11-25T00:00:00Z one\n".to_owned()], End::Hangs)
-        } else {
-            Fault::None
-        }
-    })
-    .await;
-    // A lost node: the pod has failed, and its container is said to run.
-    status(&cluster, "pi-driver", json!({"phase": "Failed", "containerStatuses": [{"name": "spark-kubernetes-driver", "image": "i",
-        "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-11-25T00:00:00Z"}}}]}))
-    .await;
-    let mut watch = Running::start(&cluster, &["watch", "--follow", "--master", &faulty.master(), "pi-driver"]);
-    watch.says("one").await;
-    watch.interrupt();
-    assert_eq!(watch.ended().await, Some(3), "{}", watch.all());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -642,33 +379,6 @@ async fn signal_while_the_api_server_does_not_answer_is_acknowledged() {
     assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn driver_whose_deletion_was_answered_only_the_second_time_is_deleted() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    let is_deletion = |method: &str, _: &str| method == "DELETE";
-    let faulty = Faulty::start(&cluster.client, first(&Fault::ClosedAfter, 1, is_deletion)).await;
-    let done = run(&cluster, &["kill", "--grace-period", "0", "--master", &faulty.master(), "pi-driver"]).await;
-    assert!(done.0 == Some(0) && done.1 == format!("{}:pi-driver deleted\n", cluster.namespace), "{done:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn characters_of_a_very_long_line_come_whole() {
-    let cluster = Cluster::start().await;
-    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
-    status(&cluster, "pi-driver", terminated(0)).await;
-    // The time and the blank before it have 21 bytes: the limit of 1 MiB is within a character.
-    let text = "\u{e4}".repeat(1 << 20);
-    let log = Fault::Body(vec![format!("2026-11-25T00:00:00Z {text}\n")], End::Clean);
-    let faulty =
-        Faulty::start(&cluster.client, move |_, path| if path.contains("/log?") { log.clone() } else { Fault::None })
-            .await;
-    let done = run(&cluster, &["watch", "-f", "-o", "json", "--master", &faulty.master(), "pi-driver"]).await;
-    let events = done.1.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let parts: Vec<String> = events.filter_map(|event| event["line"].as_str().map(str::to_owned)).collect();
-    assert!(parts.len() > 1 && parts.concat() == text, "{} parts, {:?}", parts.len(), done.2);
-}
-
 /// As for spark-submit, which fails with a kubeconfig that cannot be parsed, and ignores one without a current context.
 #[tokio::test(flavor = "multi_thread")]
 async fn kubeconfig_that_cannot_be_read_is_an_error_also_if_the_api_server_is_given() {
@@ -693,4 +403,25 @@ async fn kubeconfig_that_cannot_be_read_is_an_error_also_if_the_api_server_is_gi
         assert_eq!(err.contains("kubeconfig of $KUBECONFIG or ~/.kube/config cannot be used: "), code == 1, "{err}");
         forget(&cluster).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_terminal_ends_a_submission_as_ctrl_c_does() {
+    let cluster = Cluster::start().await;
+    let faulty = Faulty::start(&cluster.client, |method, path| {
+        if method == "PATCH" && path.contains("/services/") { Fault::Hangs } else { Fault::None }
+    })
+    .await;
+    let mut submit = Running::start(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///x.jar"]].concat());
+    eventually("the service is sent", async || faulty.count("/services/") > 0).await;
+    submit.signal("HUP");
+    assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
+    assert!(drivers(&cluster).await.is_empty());
+    // While it waits, the application goes on.
+    let mut submit = Running::start(&cluster, &[&PI[..], &["local:///x.jar"]].concat());
+    submit.says("pending").await;
+    submit.signal("HUP");
+    assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
+    submit.says("it goes on").await;
+    assert_eq!(drivers(&cluster).await.len(), 1);
 }

@@ -227,6 +227,6 @@ fn help_of_submit_describes_every_option_in_either_form() {
         String::from_utf8(out.stdout).unwrap()
     };
     let help = text(&["submit", "--help"]);
-    assert!(help.contains("  -c, --conf <KEY=VALUE> ") && help.contains("--dry-run[=<server>] "), "{help}");
+    assert!(help.contains("  -c, --conf <KEY=VALUE> ") && help.contains("--dry-run[=<client|server>] "), "{help}");
     assert_eq!(text(&["help", "submit"]), help);
 }

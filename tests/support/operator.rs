@@ -107,7 +107,12 @@ impl Running {
     }
 
     pub fn interrupt(&self) {
-        assert!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success());
+        self.signal("INT");
+    }
+
+    pub fn signal(&self, name: &str) {
+        let kill = [&format!("-{name}"), &self.child.id().to_string()];
+        assert!(Command::new("kill").args(kill).status().unwrap().success());
     }
 }
 

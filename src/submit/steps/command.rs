@@ -18,10 +18,12 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
         Resource::R(file) => ("r", file.clone()),
     };
     if kind == "python" {
-        for (key, variable) in
-            [("spark.pyspark.python", "PYSPARK_PYTHON"), ("spark.pyspark.driver.python", "PYSPARK_DRIVER_PYTHON")]
-        {
-            let python = context.conf().get(key).or_else(|| context.env.variables.get(variable));
+        let of_all = ("spark.pyspark.python", "PYSPARK_PYTHON");
+        let of_driver = ("spark.pyspark.driver.python", "PYSPARK_DRIVER_PYTHON");
+        for (variable, from) in [(of_all.1, &[of_all][..]), (of_driver.1, &[of_driver, of_all])] {
+            // Settings precede variables.
+            let set = from.iter().find_map(|(key, _)| context.conf().get(key));
+            let python = set.or_else(|| from.iter().find_map(|(_, name)| context.env.variables.get(name)));
             if let Some(python) = python {
                 draft.env(variable, python);
             }

@@ -24,7 +24,10 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     let dirs =
         context.env.variables.get("SPARK_LOCAL_DIRS").or_else(|| conf.get("spark.local.dir")).unwrap_or(&default);
     // As the JVM splits: without what is empty at the end.
-    let dirs: Vec<&str> = dirs.trim_end_matches(',').split(',').collect();
+    let dirs: Vec<&str> = match dirs.trim_end_matches(',') {
+        "" if !dirs.is_empty() => Vec::new(),
+        dirs => dirs.split(',').collect(),
+    };
     let in_memory = conf.boolean("spark.kubernetes.local.dirs.tmpfs")?.unwrap_or(false);
     for (at, dir) in dirs.iter().enumerate() {
         let name = format!("{PREFIX}{}", at + 1);
