@@ -13,6 +13,7 @@ use kube::{Client, Config};
 use tower_http::decompression::DecompressionLayer;
 
 use crate::submit::{Access, is_header};
+use crate::text::first_line;
 
 /// Timeout of a new connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -70,17 +71,17 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match kubeconfig {
         Some(path) => {
-            let of_file = |error: KubeconfigError| anyhow!("--kubeconfig {}: {}", path.display(), Brief(&error));
+            let of_file = |error: KubeconfigError| anyhow!("--kubeconfig {}: {}", path.display(), of_kubeconfig(&error));
             let read = Kubeconfig::read_from(path).map_err(of_file)?;
             Config::from_custom_kubeconfig(read, &options).await.map_err(of_file)?
         }
         None if context.is_some() => {
-            Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("--context: {}", Brief(&error)))?
+            Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("--context: {}", of_kubeconfig(&error)))?
         }
         None => Config::infer().await.map_err(|error| {
             let of_file = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<KubeconfigError>());
             if of_file.is_some_and(is_unusable) {
-                return Unusable(Brief(&error).to_string()).into();
+                return Unusable(of_file.map_or_else(String::new, of_kubeconfig)).into();
             }
             let why = match of_file {
                 Some(KubeconfigError::ReadConfig(error, path)) => format!("{}: {error}", path.display()),
@@ -99,6 +100,14 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
 #[derive(Debug, thiserror::Error)]
 #[error("the kubeconfig of $KUBECONFIG or ~/.kube/config cannot be used: {0}")]
 struct Unusable(String);
+
+/// Why a kubeconfig cannot be used. The parser shows the lines around an error, which may be credentials: only its first line is said.
+fn of_kubeconfig(error: &KubeconfigError) -> String {
+    first_line(&Brief(error).to_string(), MAX_REASON)
+}
+
+/// The longest reason, in characters.
+const MAX_REASON: usize = 1000;
 
 /// Whether there is a kubeconfig that names a cluster.
 fn is_unusable(error: &KubeconfigError) -> bool {

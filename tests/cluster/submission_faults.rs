@@ -385,7 +385,9 @@ async fn kubeconfig_that_cannot_be_read_is_an_error_also_if_the_api_server_is_gi
     let cluster = Cluster::start().await;
     let faulty = Faulty::start(&cluster.client, |_, _| Fault::None).await;
     let file = cluster.folder().join("other");
-    for (text, code) in [("a: [b\n", 1), ("apiVersion: v1\nkind: Config\nclusters: []\n", 0), ("", 0)] {
+    for (text, code) in
+        [("a: [b\nusers: [{user: {token: secret}}\n", 1), ("apiVersion: v1\nkind: Config\nclusters: []\n", 0), ("", 0)]
+    {
         std::fs::write(&file, text).unwrap();
         let mut submit = Command::new(program());
         submit.args(PI).args([
@@ -401,6 +403,7 @@ async fn kubeconfig_that_cannot_be_read_is_an_error_also_if_the_api_server_is_gi
         let err = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(code), "{text}: {err}");
         assert_eq!(err.contains("kubeconfig of $KUBECONFIG or ~/.kube/config cannot be used: "), code == 1, "{err}");
+        assert!(!err.contains("secret"), "{err}");
         forget(&cluster).await;
     }
 }
