@@ -21,16 +21,11 @@ pub(super) struct ApiServer {
     #[arg(long)]
     pub(super) context: Option<String>,
     /// API server, as for spark-submit: k8s://URL. The default is that of the kubeconfig.
-    #[arg(long, value_name = "URL", value_parser = master)]
+    #[arg(long, value_name = "URL", value_parser = super::query::master)]
     pub(super) master: Option<String>,
     /// What a configuration of Spark says about the access to it.
     #[arg(skip)]
     pub(super) access: Access,
-}
-
-fn master(text: &str) -> Result<String, String> {
-    // As it is given: spark-submit prints it so.
-    crate::submit::master_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// A connection to it.

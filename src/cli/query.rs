@@ -14,6 +14,7 @@ use crate::cluster::client::Brief;
 use crate::cluster::{client, list};
 use crate::http::debug;
 use crate::snapshot::Snapshot;
+use crate::submit::Access;
 use crate::text::is_dns_label;
 use crate::views::History;
 
@@ -37,12 +38,20 @@ pub(super) struct Source {
     /// Context of the kubeconfig.
     #[arg(long)]
     pub(super) context: Option<String>,
+    /// API server, as for spark-submit: k8s://URL. The default is that of the kubeconfig.
+    #[arg(long, value_name = "URL", value_parser = master)]
+    master: Option<String>,
     /// Namespace; the default is all namespaces.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
     pub(super) namespace: Option<String>,
     /// All namespaces; the default.
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     all_namespaces: bool,
+}
+
+pub(super) fn master(text: &str) -> Result<String, String> {
+    // As it is given: spark-submit prints it so.
+    crate::submit::master_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 pub(super) fn namespace(text: &str) -> Result<String, String> {
@@ -101,7 +110,8 @@ impl Source {
 
     /// A client for an API server that answers.
     pub(super) async fn reach(&self) -> anyhow::Result<client::Cluster> {
-        let cluster = client::connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
+        let found = client::configure(self.kubeconfig.as_deref(), self.context.as_deref()).await;
+        let cluster = client::of(client::with_access(found, self.master.as_deref(), &Access::default())?)?;
         match tokio::time::timeout(ANSWER_TIMEOUT, cluster.client.apiserver_version()).await {
             Ok(Ok(_)) => Ok(cluster),
             Ok(Err(error)) => bail!("{}: {}", cluster.server, Brief(&error)),

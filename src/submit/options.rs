@@ -1,5 +1,7 @@
 //! From spark-submit's options to a configuration (`SparkSubmitArguments`, `SparkSubmit.prepareSubmitEnvironment`).
 
+use std::borrow::Cow;
+
 use super::conf::SparkConf;
 use super::error::{Result, SubmitError, require};
 use super::files::Files;
@@ -433,7 +435,7 @@ pub fn master_url(master: &str) -> Result<String> {
 /// The main class that the manifest of a local JAR names.
 fn main_class(resource: &str, files: &dyn Files) -> Result<String> {
     let read = match scheme(resource) {
-        Some("file") | None => files.main_class(local_path(resource)),
+        Some("file") | None => files.main_class(&local_path(resource)),
         Some(scheme) => Err(format!("No FileSystem for scheme \"{scheme}\"")),
     };
     match read {
@@ -462,15 +464,22 @@ pub(super) fn resolved(path: &str, files: &dyn Files) -> String {
         return path.to_owned();
     }
     match path.split_once('#') {
-        Some((path, fragment)) => format!("file:{}#{fragment}", files.absolute(path)),
-        None => format!("file:{}", files.absolute(path)),
+        Some((path, fragment)) => format!("{}#{fragment}", file_uri(&files.absolute(path))),
+        None => file_uri(&files.absolute(path)),
     }
 }
 
-/// The path of a `file:` URI.
-pub(super) fn local_path(uri: &str) -> &str {
-    let path = uri.strip_prefix("file:").unwrap_or(uri);
-    path.strip_prefix("//").unwrap_or(path)
+/// A path as a URI. Only what would stand for another character is escaped.
+fn file_uri(path: &str) -> String {
+    format!("file:{}", path.replace('%', "%25"))
+}
+
+/// The path of a `file:` URI, or a path.
+pub(super) fn local_path(uri: &str) -> Cow<'_, str> {
+    let Some(path) = uri.strip_prefix("file:") else { return uri.into() };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let path = percent_encoding::percent_decode_str(path).decode_utf8().unwrap_or(path.into());
+    if path.starts_with("//") { format!("/{}", path.trim_start_matches('/')).into() } else { path }
 }
 
 /// A list of paths and URIs, with the local files that its paths name (`DependencyUtils.resolveGlobPaths`).
@@ -484,7 +493,7 @@ fn all_matching(key: &str, list: &str, files: &dyn Files, warnings: &mut Vec<Str
         }
         let (base, fragment) = uri.split_once('#').map_or((uri.as_str(), None), |(base, name)| (base, Some(name)));
         let found =
-            files.matching(local_path(base)).map_err(|why| SubmitError::new(format!("{key}: {path}: {why}")))?;
+            files.matching(&local_path(base)).map_err(|why| SubmitError::new(format!("{key}: {path}: {why}")))?;
         // The upload says that it is missing.
         let Some(found) = found else {
             all.push(uri);
@@ -493,7 +502,7 @@ fn all_matching(key: &str, list: &str, files: &dyn Files, warnings: &mut Vec<Str
         if found.is_empty() {
             warnings.push(format!("{key}: {path} names no file: it is left out, as by spark-submit"));
         }
-        let found: Vec<String> = found.into_iter().map(|file| format!("file:{file}")).collect();
+        let found: Vec<String> = found.iter().map(|file| file_uri(file)).collect();
         match fragment {
             Some(_) if found.len() > 1 => {
                 return Err(SubmitError::new(format!(
@@ -511,6 +520,22 @@ fn all_matching(key: &str, list: &str, files: &dyn Files, warnings: &mut Vec<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_uris_are_decoded_and_paths_are_not() {
+        for (uri, path) in [
+            ("file:///d/a%20b.txt", "/d/a b.txt"),
+            ("file:/d/p%2520q.txt", "/d/p%20q.txt"),
+            ("file:////d/lib.py", "/d/lib.py"),
+            ("file:///d/a b.txt", "/d/a b.txt"),
+            ("file:///d/%ff%zz", "/d/%ff%zz"),
+            ("/d/p%20q.txt", "/d/p%20q.txt"),
+            ("//host/x", "//host/x"),
+        ] {
+            assert_eq!(local_path(uri), path, "{uri}");
+        }
+        assert_eq!(local_path(&file_uri("/d/50% of %20.txt")), "/d/50% of %20.txt");
+    }
 
     #[test]
     fn options_of_the_jvm_are_settings_unless_a_quote_is_open() {

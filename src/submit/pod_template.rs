@@ -61,6 +61,8 @@ impl Node {
             "false" => Scalar::Bool(false),
             text if is_number(text) => match text.parse::<i64>() {
                 Ok(number) => Scalar::Integer(number),
+                // Every digit counts.
+                Err(_) if !text.contains(['.', 'e', 'E']) => Scalar::Text(text),
                 Err(_) => text.parse().map_or(Scalar::Text(text), Scalar::Float),
             },
             text => Scalar::Text(text),

@@ -327,12 +327,9 @@ async fn history_of_a_pod_needs_no_right_to_read_events() {
             |_, path| if path.contains("/events") { Fault::Status(403) } else { Fault::None },
         )
         .await;
-    let kubeconfig = cluster.folder().join("faulty.kubeconfig");
-    let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "f", "users": [],
-        "clusters": [{"name": "f", "cluster": {"server": faulty.url}}], "contexts": [{"name": "f", "context": {"cluster": "f"}}]});
-    std::fs::write(&kubeconfig, text.to_string()).unwrap();
     let mut why = Command::new(program());
-    why.args(["why", &format!("{}:pi-driver", cluster.namespace), "--kubeconfig"]).arg(&kubeconfig);
+    why.args(["why", &format!("{}:pi-driver", cluster.namespace), "--master", &faulty.master()]);
+    why.env("KUBECONFIG", "/nonexistent").env_remove("KUBERNETES_SERVICE_HOST");
     let done = tokio::task::spawn_blocking(move || why.output().unwrap()).await.unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && out.contains("pod: the pod was created"), "{out}{err}");
@@ -349,4 +346,14 @@ async fn name_of_an_application_leads_to_its_drivers() {
     let hint = "has that name or application id, but 1 belongs to an application of that name: -l spark-app-name=pi\n";
     assert!(done.0 == Some(1) && done.2.ends_with(hint), "{done:?}");
     assert_eq!(run(&cluster, &["status", "-o", "name", "-l", "spark-app-name=pi"]).await.0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_whose_reader_has_gone_ends_without_a_word() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    let mut child = command(&cluster, &["watch", "*"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let done = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    assert!(done.status.code() == Some(0) && done.stderr.is_empty(), "{done:?}");
 }

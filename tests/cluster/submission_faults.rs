@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::faulty::{End, Fault, Faulty};
-use crate::support::operator::{Running, command, driver, run};
+use crate::support::operator::{Running, command, driver, run, status};
 use crate::support::process::program;
 
 pub(crate) const PI: [&str; 6] = [
@@ -415,16 +415,27 @@ async fn closed_terminal_ends_a_submission_as_ctrl_c_does() {
         if method == "PATCH" && path.contains("/services/") { Fault::Hangs } else { Fault::None }
     })
     .await;
-    let mut submit = Running::start(&cluster, &[&PI[..], &["--master", &faulty.master(), "local:///x.jar"]].concat());
+    let master = faulty.master();
+    let arguments = [&PI[..], &["--master", &master, "local:///x.jar"]].concat();
+    let mut submit = Running::with_hangup("--default-signal=HUP", &cluster, &arguments);
     eventually("the service is sent", async || faulty.count("/services/") > 0).await;
     submit.signal("HUP");
     assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
     assert!(drivers(&cluster).await.is_empty());
     // While it waits, the application goes on.
-    let mut submit = Running::start(&cluster, &[&PI[..], &["local:///x.jar"]].concat());
+    let arguments = [&PI[..], &["local:///x.jar"]].concat();
+    let mut submit = Running::with_hangup("--default-signal=HUP", &cluster, &arguments);
     submit.says("pending").await;
     submit.signal("HUP");
     assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
     submit.says("it goes on").await;
     assert_eq!(drivers(&cluster).await.len(), 1);
+    forget(&cluster).await;
+    // Under nohup, it waits.
+    let mut submit = Running::with_hangup("--ignore-signal=HUP", &cluster, &arguments);
+    submit.says("pending").await;
+    submit.signal("HUP");
+    status(&cluster, "pi-driver", json!({"phase": "Running"})).await;
+    submit.says("running").await;
+    assert!(submit.child.try_wait().unwrap().is_none(), "{}", submit.all());
 }

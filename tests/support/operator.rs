@@ -62,7 +62,25 @@ impl Drop for Running {
 
 impl Running {
     pub fn start(cluster: &Cluster, arguments: &[&str]) -> Running {
-        let mut child = command(cluster, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Running::of(command(cluster, arguments))
+    }
+
+    /// With SIGHUP as this option of env sets it: the tests themselves may run under nohup.
+    pub fn with_hangup(option: &str, cluster: &Cluster, arguments: &[&str]) -> Running {
+        let inner = command(cluster, arguments);
+        let mut outer = Command::new("env");
+        outer.arg(option).arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => outer.env(name, value),
+                None => outer.env_remove(name),
+            };
+        }
+        Running::of(outer)
+    }
+
+    fn of(mut command: Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let read = |from: Box<dyn std::io::Read + Send>| {
             let lines: Arc<Mutex<Vec<String>>> = Arc::default();
             let to = lines.clone();

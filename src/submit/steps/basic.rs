@@ -266,7 +266,7 @@ pub(super) fn upload(context: &Context<'_>, uri: &str, draft: &mut Draft) -> Res
         ))
     })?;
     let uri = resolved(uri, context.files);
-    let from = local_path(&uri).to_owned();
+    let from = local_path(&uri).into_owned();
     let is_there = context.files.matching(&from).is_ok_and(|found| found.is_some_and(|found| found == [from.as_str()]));
     require(is_there, || format!("Uploading file {from} failed... (expected a file at {from})"))?;
     let name = from.rsplit('/').next().unwrap_or_default();

@@ -23,7 +23,7 @@ pub(in crate::submit) fn load(context: &Context<'_>) -> Result<Draft> {
     let Some(path) = context.conf().get(DRIVER_FILE) else { return Ok(draft) };
     let unloaded =
         |why: String| SubmitError::new(format!("Could not load pod from template file. ({DRIVER_FILE} {path}: {why})"));
-    let content = context.files.read(local_path(path)).map_err(&unloaded)?;
+    let content = context.files.read(&local_path(path)).map_err(&unloaded)?;
     let text = String::from_utf8(content).map_err(|_| unloaded("expected UTF-8".to_owned()))?;
     let Template { mut pod, unknown } = pod_template::read(&text, context.is_since(4, 0)).map_err(&unloaded)?;
     if !unknown.is_empty() {
@@ -67,7 +67,7 @@ pub(in crate::submit) fn load(context: &Context<'_>) -> Result<Draft> {
 
 pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     let Some(path) = context.conf().get(EXECUTOR_FILE) else { return Ok(()) };
-    let content = context.text(local_path(path), EXECUTOR_FILE)?;
+    let content = context.text(&local_path(path), EXECUTOR_FILE)?;
     let name = format!("{}-driver-podspec-conf-map", context.prefix);
     draft.volume(json!({"name": VOLUME, "configMap": {"name": name, "items": [{"key": KEY, "path": FILE}]}}));
     draft.mount(json!({"name": VOLUME, "mountPath": FOLDER}));
