@@ -27,8 +27,8 @@ impl Signals {
     }
 }
 
-/// Ctrl-C, SIGTERM, or the SIGHUP of a terminal that was closed, for a command that does what it has to do before it ends. The next signal ends the process at once, even while
-/// it is blocked by a pipe without a reader.
+/// Ctrl-C, SIGTERM, or the SIGHUP of a terminal that was closed, for a command that does what it has to do before it ends. The next Ctrl-C
+/// or SIGTERM ends the process at once, even while it is blocked by a pipe without a reader.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     has_come: watch::Receiver<bool>,
@@ -40,7 +40,9 @@ impl Interrupt {
         let mut signals = Signals::listen()?;
         // Under nohup, a command goes on without its terminal.
         let mut hangup = if is_ignored(HANGUP) { None } else { Some(signal(SignalKind::hangup())?) };
-        let mut next = async move || {
+        let (sender, has_come) = watch::channel(false);
+        #[expect(clippy::disallowed_methods, reason = "it does nothing that can panic")]
+        tokio::spawn(async move {
             let closed = async {
                 match &mut hangup {
                     Some(hangup) => drop(hangup.recv().await),
@@ -51,13 +53,9 @@ impl Interrupt {
                 _ = signals.next() => {}
                 () = closed => {}
             }
-        };
-        let (sender, has_come) = watch::channel(false);
-        #[expect(clippy::disallowed_methods, reason = "it does nothing that can panic")]
-        tokio::spawn(async move {
-            next().await;
             sender.send_replace(true);
-            next().await;
+            // A terminal that was closed may say so twice: the shell does, and the kernel.
+            signals.next().await;
             #[expect(clippy::disallowed_methods, reason = "the rest of the process may be blocked")]
             std::process::exit(code.into());
         });

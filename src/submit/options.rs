@@ -324,9 +324,8 @@ fn given(options: &Options, env: &Environment, files: &dyn Files, warnings: &mut
 /// The settings that the JVM of spark-submit gets as system properties (`SparkConf.loadFromSystemProperties`).
 fn of_jvm(env: &Environment) -> Result<Vec<(String, String)>> {
     let Some(options) = variable(env, "SPARK_SUBMIT_OPTS") else { return Ok(Vec::new()) };
-    let words = shlex::split(&options).ok_or_else(|| {
-        SubmitError::new(format!("Invalid option string in SPARK_SUBMIT_OPTS: a quote is open: {options}"))
-    })?;
+    let words = shlex::split(&options)
+        .ok_or_else(|| SubmitError::new("Invalid option string in SPARK_SUBMIT_OPTS: expected a quote at its end"))?;
     let settings = words.iter().filter_map(|word| {
         let (key, value) = word.strip_prefix("-D")?.split_once('=')?;
         key.starts_with("spark.").then(|| (key.to_owned(), value.to_owned()))

@@ -419,6 +419,8 @@ async fn closed_terminal_ends_a_submission_as_ctrl_c_does() {
     let arguments = [&PI[..], &["--master", &master, "local:///x.jar"]].concat();
     let mut submit = Running::with_hangup("--default-signal=HUP", &cluster, &arguments);
     eventually("the service is sent", async || faulty.count("/services/") > 0).await;
+    // By the shell, and by the kernel.
+    submit.signal("HUP");
     submit.signal("HUP");
     assert_eq!(submit.ended().await, Some(130), "{}", submit.all());
     assert!(drivers(&cluster).await.is_empty());
