@@ -76,10 +76,8 @@ fn candidates(command: Command, words: Vec<OsString>, folder: &Path) -> String {
         text += &format!("{}{help}\n", candidate.get_value().to_string_lossy());
     }
     let goes_on = |word: &OsStr| word.to_string_lossy().ends_with(['=', '/']);
-    let directive = match shown.as_slice() {
-        all if !all.is_empty() && all.iter().all(|candidate| goes_on(candidate.get_value())) => NO_SPACE | NO_FILES,
-        _ => NO_FILES,
-    };
+    let go_on = !shown.is_empty() && shown.iter().all(|candidate| goes_on(candidate.get_value()));
+    let directive = if go_on { NO_SPACE | NO_FILES } else { NO_FILES };
     text + &format!(":{directive}\n")
 }
 

@@ -1,61 +1,11 @@
-//! What `status`, `kill` and `watch` share: which API server, and which drivers.
-
-use std::path::PathBuf;
+//! What `status`, `kill` and `watch` share: which drivers.
 
 use anyhow::anyhow;
-use kube::Client;
 
-use crate::cluster::client;
+use super::api_server::{ApiServer, Connection};
 use crate::cluster::drivers::{Found, Missing, Selection};
 use crate::cluster::request::Error;
 use crate::submission::SubmissionId;
-use crate::submit::Access;
-
-/// The API server.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct ApiServer {
-    /// kubeconfig; the default is $KUBECONFIG, ~/.kube/config, or the service account of the pod.
-    #[arg(long, value_name = "FILE")]
-    pub(super) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig.
-    #[arg(long)]
-    pub(super) context: Option<String>,
-    /// API server, as for spark-submit: k8s://URL. The default is that of the kubeconfig.
-    #[arg(long, value_name = "URL", value_parser = super::query::master)]
-    pub(super) master: Option<String>,
-    /// What a configuration of Spark says about the access to it.
-    #[arg(skip)]
-    pub(super) access: Access,
-}
-
-/// A connection to it.
-pub(super) struct Connection {
-    pub(super) client: Client,
-    /// The namespace of the context, or `default`.
-    pub(super) namespace: String,
-    /// As spark-submit names it.
-    pub(super) master: String,
-}
-
-impl ApiServer {
-    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
-        let found = client::configure(self.kubeconfig.as_deref(), self.context()).await;
-        let config = client::with_access(found, self.master.as_deref(), &self.access)?;
-        let of_config = || format!("k8s://{}", config.cluster_url.to_string().trim_end_matches('/'));
-        let master = self.master.clone().unwrap_or_else(of_config);
-        let client::Cluster { client, namespace, .. } = client::of(config)?;
-        Ok(Connection { client, namespace, master })
-    }
-
-    /// The namespace that the configuration names.
-    pub(super) fn named_namespace(&self) -> Option<String> {
-        client::named_namespace(self.kubeconfig.as_deref(), self.context())
-    }
-
-    fn context(&self) -> Option<&str> {
-        self.context.as_deref().or(self.access.context.as_deref())
-    }
-}
 
 /// Which drivers.
 #[derive(Clone, Debug, Default, clap::Args)]

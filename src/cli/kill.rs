@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 
-use super::drivers::{Connection, Which, find, missing};
+use super::api_server::Connection;
+use super::drivers::{Which, find, missing};
 use super::output::{FAILED, INTERRUPTED, OK, block_on, failed, one_line, plain, unreadable, wrong};
 use super::spark_compatible;
 use crate::cluster::drivers::{Seen, Selection, delete_all};

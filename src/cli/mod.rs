@@ -1,5 +1,6 @@
 //! The command line, one file per subcommand. Each prints to a writer and returns an exit code.
 
+mod api_server;
 mod apps;
 mod completion;
 mod config;

@@ -1,6 +1,5 @@
 //! Data source of `apps` and `why`: a running spark-usher, or the API server itself.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -10,11 +9,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
+use super::api_server::ApiServer;
 use crate::cluster::client::Brief;
 use crate::cluster::{client, list};
 use crate::http::debug;
 use crate::snapshot::Snapshot;
-use crate::submit::Access;
 use crate::text::is_dns_label;
 use crate::views::History;
 
@@ -32,26 +31,14 @@ pub(super) struct Source {
     /// only.
     #[arg(long, value_name = "URL", env = "SPARK_USHER_DEBUG")]
     pub(super) debug: Option<Uri>,
-    /// kubeconfig; the default is $KUBECONFIG, ~/.kube/config, or the service account of the pod.
-    #[arg(long, value_name = "FILE")]
-    pub(super) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig.
-    #[arg(long)]
-    pub(super) context: Option<String>,
-    /// API server, as for spark-submit: k8s://URL. The default is that of the kubeconfig.
-    #[arg(long, value_name = "URL", value_parser = master)]
-    master: Option<String>,
+    #[command(flatten)]
+    server: ApiServer,
     /// Namespace; the default is all namespaces.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
     pub(super) namespace: Option<String>,
     /// All namespaces; the default.
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     all_namespaces: bool,
-}
-
-pub(super) fn master(text: &str) -> Result<String, String> {
-    // As it is given: spark-submit prints it so.
-    crate::submit::master_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 pub(super) fn namespace(text: &str) -> Result<String, String> {
@@ -110,8 +97,7 @@ impl Source {
 
     /// A client for an API server that answers.
     pub(super) async fn reach(&self) -> anyhow::Result<client::Cluster> {
-        let found = client::configure(self.kubeconfig.as_deref(), self.context.as_deref()).await;
-        let cluster = client::of(client::with_access(found, self.master.as_deref(), &Access::default())?)?;
+        let cluster = self.server.cluster().await?;
         match tokio::time::timeout(ANSWER_TIMEOUT, cluster.client.apiserver_version()).await {
             Ok(Ok(_)) => Ok(cluster),
             Ok(Err(error)) => bail!("{}: {}", cluster.server, Brief(&error)),

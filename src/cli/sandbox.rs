@@ -108,3 +108,16 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
 pub(super) fn write_kubeconfig(path: &Path, text: &str) -> anyhow::Result<()> {
     files::write(path, text, 0o600).with_context(|| format!("cannot write {}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::{EXIT_ANNOTATION, LOG_ANNOTATION, NODE_ANNOTATION};
+
+    #[test]
+    fn help_names_the_annotations_that_the_sandbox_reads() {
+        for name in [EXIT_ANNOTATION, LOG_ANNOTATION, NODE_ANNOTATION] {
+            assert!(ANNOTATIONS.contains(&format!("  {name} ")), "{name}");
+        }
+    }
+}

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::drivers::{Connection, Which, failure};
+use super::api_server::Connection;
+use super::drivers::{Which, failure};
 use super::output::{OK, block_on, failed, plain, unreadable, wrong};
 use crate::cluster::drivers::{self, Selection};
 use crate::submission::{DriverStatus, Names, SubmissionId, pod_block};

@@ -80,11 +80,12 @@ pub(super) fn run(
     err: &mut dyn Write,
 ) -> io::Result<u8> {
     let mut own = Own::default();
-    let options = match submit::parse_with(&args.arguments, |name, inline, rest| own.take(name, inline, rest)) {
+    let arguments = submit::passed_on(&args.arguments);
+    let options = match submit::parse_with(&arguments, |name, inline, rest| own.take(name, inline, rest)) {
         Ok(options) => options,
         Err(error) => return unreadable(err, &error),
     };
-    if own.help || args.arguments.is_empty() {
+    if own.help || arguments.is_empty() {
         let to: &mut dyn Write = if own.help { out } else { err };
         write!(to, "{}", submit_help::help(command_line()))?;
         return Ok(if own.help { OK } else { UNREADABLE });
@@ -246,8 +247,8 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
 }
 
 /// What is said where a signal has come, and the API server does not answer.
-const TAKING_BACK: &str = "interrupted: waiting for the API server's answer, to delete what was created; a second signal ends \
-                           immediately, and may leave it behind";
+const TAKING_BACK: &str = "interrupted: waiting for the API server's answer, to delete what was created; another Ctrl-C or \
+                           SIGTERM ends immediately, and may leave it behind";
 
 /// Says this if it takes long to end after a signal.
 async fn saying<T>(what: &str, interrupt: &mut Interrupt, err: &mut dyn Write, work: impl Future<Output = T>) -> T {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::drivers::ApiServer;
+use super::api_server::ApiServer;
 use super::submit_help::is_switch;
 use crate::submit::{Access, Rest, SparkConf, SubmitError};
 use crate::text::is_dns_label;

@@ -19,7 +19,7 @@ pub const EXIT: &str = "sandbox.spark-usher.io/exit";
 
 /// Annotation of a pod or a Node: with the value `down`, the node does not respond: pods neither start nor terminate; with
 /// `starts-nothing`, pods do not start, as on a node that cannot pull images.
-const NODE: &str = "sandbox.spark-usher.io/node";
+pub const NODE: &str = "sandbox.spark-usher.io/node";
 
 /// How long a pod takes to start, and to terminate.
 const TAKES: Duration = Duration::from_millis(80);

@@ -43,7 +43,7 @@ mod watch;
 mod webhook;
 mod write;
 
-pub use kubelet::EXIT as EXIT_ANNOTATION;
+pub use kubelet::{EXIT as EXIT_ANNOTATION, NODE as NODE_ANNOTATION};
 pub use log::LOG as LOG_ANNOTATION;
 
 pub use serve::{InProcess, Options, Pods, Sandbox, Version};

@@ -5,13 +5,18 @@ use super::options::Options;
 
 /// Parses the arguments of spark-submit.
 pub fn parse(args: &[String]) -> Result<Options> {
-    parse_with(args, |_, _, _| Ok(false))
+    parse_with(&passed_on(args), |_, _, _| Ok(false))
+}
+
+/// The arguments as `bin/spark-class` passes them on: without carriage returns.
+pub fn passed_on(args: &[String]) -> Vec<String> {
+    args.iter().map(|arg| arg.replace('\r', "")).collect()
 }
 
 /// The arguments that have not been read yet.
 pub type Rest<'a> = std::slice::Iter<'a, String>;
 
-/// The same with options of another program among them: `own` gets the name of each option, its value if that follows a `=`, and the
+/// The same with options of another program among them, of arguments that were [`passed_on`]: `own` gets the name of each option, its value if that follows a `=`, and the
 /// arguments after it, and returns whether the option is its own.
 pub fn parse_with<'a>(
     args: &'a [String],
@@ -60,10 +65,6 @@ pub fn parse_with<'a>(
                 break;
             }
         }
-    }
-    // bin/spark-class removes them.
-    for text in options.texts() {
-        text.retain(|c| c != '\r');
     }
     Ok(options)
 }

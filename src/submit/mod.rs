@@ -30,7 +30,7 @@ use serde_json::{Map, Value, json};
 
 pub use access::Access;
 pub(crate) use access::is_header;
-pub use arguments::{Rest, SPARK_OPTIONS, SparkOption, parse, parse_with};
+pub use arguments::{Rest, SPARK_OPTIONS, SparkOption, parse, parse_with, passed_on};
 pub use conf::SparkConf;
 use draft::{Context, Draft};
 pub use error::{Result, SubmitError};

@@ -44,43 +44,6 @@ pub struct Options {
     pub args: Vec<String>,
 }
 
-impl Options {
-    /// Every text.
-    pub(super) fn texts(&mut self) -> impl Iterator<Item = &mut String> {
-        let Options {
-            master,
-            deploy_mode,
-            name,
-            class,
-            jars,
-            files,
-            archives,
-            py_files,
-            packages,
-            exclude_packages,
-            repositories,
-            driver_cores,
-            executor_memory,
-            executor_cores,
-            total_executor_cores,
-            num_executors,
-            queue,
-            principal,
-            keytab,
-            proxy_user,
-            properties_file,
-            load_spark_defaults: _,
-            conf,
-            resource,
-            args,
-        } = self;
-        let one = [master, deploy_mode, name, class, jars, files, archives, py_files, packages, exclude_packages];
-        let more = [repositories, driver_cores, executor_memory, executor_cores, total_executor_cores, num_executors];
-        let rest = [queue, principal, keytab, proxy_user, properties_file, resource];
-        one.into_iter().chain(more).chain(rest).flatten().chain(conf).chain(args)
-    }
-}
-
 /// Options that few applications have: after the resource, they are in the wrong place.
 const LATE: [&str; 8] = [
     "--conf",

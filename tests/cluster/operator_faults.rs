@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::submission_faults::{PI, drivers, first, forget, is_creation};
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::faulty::{End, Fault, Faulty};
-use crate::support::operator::{Running, command, driver, run, status, terminated};
+use crate::support::operator::{Running, command, driver, finished, run, status, terminated};
 use crate::support::process::program;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -330,10 +330,47 @@ async fn history_of_a_pod_needs_no_right_to_read_events() {
     let mut why = Command::new(program());
     why.args(["why", &format!("{}:pi-driver", cluster.namespace), "--master", &faulty.master()]);
     why.env("KUBECONFIG", "/nonexistent").env_remove("KUBERNETES_SERVICE_HOST");
-    let done = tokio::task::spawn_blocking(move || why.output().unwrap()).await.unwrap();
-    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success() && out.contains("pod: the pod was created"), "{out}{err}");
-    assert!(err.contains("the history is not complete: it lacks Events: injected fault (403)"), "{err}");
+    let done = finished(why).await;
+    assert!(done.0 == Some(0) && done.1.contains("pod: the pod was created"), "{done:?}");
+    assert!(done.2.contains("the history is not complete: it lacks Events: injected fault (403)"), "{done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_without_the_right_for_all_namespaces_says_what_needs_less() {
+    let cluster = Cluster::start().await;
+    let denied = |_: &str, path: &str| if path.starts_with("/api/v1/pods") { Fault::Status(403) } else { Fault::None };
+    let faulty = Faulty::start(&cluster.client, denied).await;
+    let mut why = Command::new(program());
+    why.args(["why", "pi-driver", "--master", &faulty.master()]).env("KUBECONFIG", "/nonexistent/config");
+    let done = finished(why).await;
+    let hint = "injected fault (403); --namespace NAMESPACE needs the right for one namespace only\n";
+    assert!(done.0 == Some(1) && done.2.ends_with(hint), "{done:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_new_reason_of_an_interruption_is_said_once() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
+    let mut codes = [503, 503, 500].into_iter();
+    let faulty = Faulty::start(&cluster.client, move |_, path| {
+        if path.contains("watch=true") { codes.next().map_or(Fault::None, Fault::Status) } else { Fault::None }
+    })
+    .await;
+    let watch = Running::start(&cluster, &["watch", "--master", &faulty.master(), "pi-driver"]);
+    watch.says("injected fault (500)").await;
+    let err = watch.err.lock().unwrap().join("\n");
+    assert_eq!(err.matches("injected fault (503)").count(), 1, "{err}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_arguments_and_files_are_named() {
+    let cluster = Cluster::start().await;
+    let done = run(&cluster, &["kill", "--grace-period", "-1", "pi-driver"]).await;
+    assert!(done.0 == Some(2) && done.2.contains("invalid value '-1' for '--grace-period <SECONDS>'"), "{done:?}");
+    let mut status = Command::new(program());
+    status.arg("status").env("KUBECONFIG", "/nonexistent/config").env_remove("KUBERNETES_SERVICE_HOST");
+    let done = finished(status).await;
+    assert!(done.0 == Some(1) && done.2.contains("(/nonexistent/config: No such file"), "{done:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::faulty::{End, Fault, Faulty};
-use crate::support::operator::{Running, command, driver, run, status};
+use crate::support::operator::{Running, command, driver, finished, run, status};
 use crate::support::process::program;
 
 pub(crate) const PI: [&str; 6] = [
@@ -167,8 +167,8 @@ async fn kill_and_status_of_spark_submit_find_the_api_server_as_a_submission_doe
             .env_remove("MASTER");
         command.env("KUBECONFIG", "/nonexistent").env("HOME", "/nonexistent");
         command.envs(master.map(|master| ("MASTER", master)));
-        let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+        let (code, _, err) = finished(command).await;
+        (code, err)
     };
     for way in ["--master", "--conf", "file", "defaults", "variable", "script"] {
         cluster.pod_by(&cluster.client, &driver("pi-driver", "spark-1")).await;
@@ -260,9 +260,11 @@ async fn credentials_of_the_configuration_are_used() {
             submit.env_remove(name);
         }
         submit.envs([("HOME", "/nonexistent"), ("SPARK_CONF_DIR", "/nonexistent")]).stdin(Stdio::null());
-        let done = tokio::task::spawn_blocking(move || submit.output().unwrap()).await.unwrap();
-        let err = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success() == words.is_empty() && err.contains(words), "{credentials} {trusted}: {done:?}");
+        let (code, _, err) = finished(submit).await;
+        assert!(
+            (code == Some(0)) == words.is_empty() && err.contains(words),
+            "{credentials} {trusted}: {code:?} {err}"
+        );
         assert_eq!(drivers(&cluster).await.len(), usize::from(words.is_empty()), "{credentials} {trusted}");
         forget(&cluster).await;
     }
@@ -399,12 +401,17 @@ async fn kubeconfig_that_cannot_be_read_is_an_error_also_if_the_api_server_is_gi
             "local:///opt/pi.jar",
         ]);
         submit.env("KUBECONFIG", &file).env_remove("KUBERNETES_SERVICE_HOST").env("SPARK_CONF_DIR", "/nonexistent");
-        let done = tokio::task::spawn_blocking(move || submit.output().unwrap()).await.unwrap();
-        let err = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(code), "{text}: {err}");
+        let (ended, _, err) = finished(submit).await;
+        assert_eq!(ended, Some(code), "{text}: {err}");
         assert_eq!(err.contains("kubeconfig of $KUBECONFIG or ~/.kube/config cannot be used: "), code == 1, "{err}");
         assert!(!err.contains("secret"), "{err}");
         forget(&cluster).await;
+        for options in [&["--kubeconfig", file.to_str().unwrap()][..], &["--context", "x"]] {
+            let mut status = Command::new(program());
+            status.arg("status").args(options).env("KUBECONFIG", &file).env_remove("KUBERNETES_SERVICE_HOST");
+            let done = finished(status).await;
+            assert!(done.0 == Some(1) && !done.2.contains("secret"), "{options:?}: {done:?}");
+        }
     }
 }
 

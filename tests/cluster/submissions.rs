@@ -291,8 +291,8 @@ async fn interrupted_submit_leaves_the_application_and_says_how_to_stop_it() {
     );
     let first: Value = serde_json::from_str(&submit.out()[0]).unwrap();
     assert_eq!(
-        (&first["event"], &first["name"], &first["application"]),
-        (&json!("submitted"), &json!(name), &json!("pi"))
+        (&first["event"], &first["name"], &first["application"], &first["appName"]),
+        (&json!("submitted"), &json!(name), &json!("pi"), &json!("pi"))
     );
 }
 

@@ -39,7 +39,11 @@ pub fn command(cluster: &Cluster, arguments: &[&str]) -> Command {
 }
 
 pub async fn run(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = command(cluster, arguments);
+    finished(command(cluster, arguments)).await
+}
+
+/// Runs a command to its end: its exit code, output and errors.
+pub async fn finished(mut command: Command) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -1,0 +1,68 @@
+//! Which API server the commands of operators ask.
+
+use std::path::PathBuf;
+
+use kube::{Client, Config};
+
+use crate::cluster::client;
+use crate::submit::Access;
+
+/// The API server.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct ApiServer {
+    /// kubeconfig; the default is $KUBECONFIG, ~/.kube/config, or the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    #[arg(long)]
+    pub(super) context: Option<String>,
+    /// API server, as for spark-submit: k8s://URL. The default is that of the kubeconfig.
+    #[arg(long, value_name = "URL", value_parser = master)]
+    pub(super) master: Option<String>,
+    /// What a configuration of Spark says about the access to it.
+    #[arg(skip)]
+    pub(super) access: Access,
+}
+
+/// A connection to it.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// The namespace of the context, or `default`.
+    pub(super) namespace: String,
+    /// As spark-submit names it.
+    pub(super) master: String,
+}
+
+impl ApiServer {
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        let config = self.config().await?;
+        let of_config = || format!("k8s://{}", config.cluster_url.to_string().trim_end_matches('/'));
+        let master = self.master.clone().unwrap_or_else(of_config);
+        let client::Cluster { client, namespace, .. } = client::of(config)?;
+        Ok(Connection { client, namespace, master })
+    }
+
+    /// Its clients.
+    pub(super) async fn cluster(&self) -> anyhow::Result<client::Cluster> {
+        client::of(self.config().await?)
+    }
+
+    async fn config(&self) -> anyhow::Result<Config> {
+        let found = client::configure(self.kubeconfig.as_deref(), self.context()).await;
+        client::with_access(found, self.master.as_deref(), &self.access)
+    }
+
+    /// The namespace that the configuration names.
+    pub(super) fn named_namespace(&self) -> Option<String> {
+        client::named_namespace(self.kubeconfig.as_deref(), self.context())
+    }
+
+    fn context(&self) -> Option<&str> {
+        self.context.as_deref().or(self.access.context.as_deref())
+    }
+}
+
+fn master(text: &str) -> Result<String, String> {
+    // As it is given: spark-submit prints it so.
+    crate::submit::master_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
