@@ -38,7 +38,7 @@ fn admission(c: &mut Criterion) {
         b.iter(|| black_box(admission::answer(&admission::prune(black_box(&body)), &snapshot, &policies).unwrap().1));
     });
     let mut signing = Snapshot::default();
-    signing.apply(Change::Related(RelatedChange::SigningKey(Key::new(&[7; SECRET_LEN]))));
+    signing.apply(Change::Related(RelatedChange::SigningKey(Some(Key::new(&[7; SECRET_LEN])))));
     group.bench_function("answer, signed", |b| {
         b.iter(|| black_box(admission::answer(&admission::prune(black_box(&body)), &signing, &policies).unwrap().1));
     });

@@ -28,14 +28,18 @@ pub const FOREIGN_CREATOR: &str = "foreign-creator";
 pub const BY: &str = "spark-usher.io/by";
 /// Value of [`BY`] on a pod that the fallback policy placed; the webhook decides it again.
 pub const BY_FALLBACK: &str = "fallback";
-/// Annotation written on drivers and executors: proves who created them and how our webhook placed them
-/// ([`crate::signature`]).
+/// Annotation written on drivers and executors: who created them, in plain text ([`crate::signature::StatedCreator`]).
+pub const CREATOR: &str = "spark-usher.io/creator";
+/// Annotation written with [`CREATOR`]: proves the creator and how our webhook placed the pod ([`crate::signature`]).
 pub const SIGNATURE: &str = "spark-usher.io/signature";
 /// Annotation written on our PodGroups once the whole gang has run: from then on a dynamic application may shrink.
 pub const STARTED: &str = "spark-usher.io/started";
 /// Annotation written with [`INACTIVE`](crate::spark::labels::INACTIVE) on an executor that we labelled: the cause of its exit.
 /// An executor with the label but without the annotation was labelled by its driver, which keeps its finished executors.
 pub const ENDED: &str = "spark-usher.io/ended";
+/// Our annotations on pods, which nobody but spark-usher changes: the creator policy
+/// ([`crate::manifests::creator_policy`]) refuses a change by any other account, and validation finds one.
+pub const PROTECTED: [&str; 6] = [BY, CREATOR, DRIVER, ENDED, SIGNATURE, STARTED];
 /// Annotation on our ValidatingAdmissionPolicies and bindings: the hash of their content as the policy file generates it.
 pub const POLICY_HASH: &str = "spark-usher.io/policy-hash";
 /// Annotation on the same: the first part of their names, which identifies the objects of one installation.

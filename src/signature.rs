@@ -1,25 +1,35 @@
-//! Signatures of our webhook's decisions about a pod.
+//! Signatures of our webhook's decisions about a pod, and the creator that they name.
 //!
 //! Tenants write labels and annotations, so nothing that a pod states about itself proves its creator or its placement.
-//! The webhook knows both from the review and writes them as the annotation
-//! [`annotations::SIGNATURE`](crate::annotations::SIGNATURE), keyed with a secret that only replicas of spark-usher have. A
-//! copied signature proves nothing about the copy: it covers the namespace, the application, the pod's
-//! name, the creator and the placement.
+//! The webhook knows both from the review. It writes the creator in plain text
+//! ([`annotations::CREATOR`](crate::annotations::CREATOR)) and a signature over creator and placement
+//! ([`annotations::SIGNATURE`](crate::annotations::SIGNATURE)), keyed with a secret that only replicas of spark-usher have. A
+//! copied signature proves nothing about the copy: it covers the namespace, the application, the pod's name, the creator and the
+//! placement.
+//!
+//! The webhook signs what a review states, and any client that reaches its port can post one. So a signature alone is no evidence: the
+//! API server vouches for it ([`creator_policy`](crate::manifests::creator_policy)), or a client certificate does.
+//! `cluster::vouching` decides, and [`Key::vouched_by`] ties the key to what vouches.
 
 use std::fmt;
+use std::sync::Arc;
 
-use ring::digest::{Context, SHA256};
+use ring::digest::{SHA256, digest};
 use ring::hmac;
 
 /// Length of a [`Key`]'s secret in bytes: what HMAC-SHA256 recommends (RFC 2104, section 3).
 pub const SECRET_LEN: usize = 32;
 
 /// Version of the format. Signatures of another version prove nothing.
-const VERSION: &str = "v1";
+const VERSION: &str = "v2.";
 /// Separates these signatures from other uses of the same secret.
-const DOMAIN: &[u8] = b"spark-usher.io/signature v1";
+const DOMAIN: &[u8] = b"spark-usher.io/signature v2";
+/// Separates the keys that are derived from a secret from signatures.
+const KEY_DOMAIN: &[u8] = b"spark-usher.io/key v2";
 /// Bytes of the HMAC that are kept: 128 bits.
 const MAC_LEN: usize = 16;
+/// Longest text of a creator: a longer user name is not signed.
+const MAX_CREATOR: usize = 1024;
 
 /// The key that replicas sign with. Its secret is never printed.
 #[derive(Clone)]
@@ -30,6 +40,13 @@ impl Key {
     pub fn new(secret: &[u8; SECRET_LEN]) -> Key {
         Key(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
+
+    /// The key of this secret for what vouches for signatures, such as the uids of the creator policy. What nothing vouched for
+    /// when it was signed proves nothing later: a policy that is installed again has other uids.
+    pub fn vouched_by(secret: &[u8; SECRET_LEN], what: &str) -> Key {
+        let derived = hmac::sign(&Key::new(secret).0, &[KEY_DOMAIN, what.as_bytes()].concat());
+        Key(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
+    }
 }
 
 impl fmt::Debug for Key {
@@ -38,69 +55,133 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The creator of a pod: a digest of the creating pod's or workload's name and uid, or of a user and for whom it creates.
+/// A creator as a key: a digest of its text ([`StatedCreator`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Creator {
-    is_object: bool,
+    kind: CreatorKind,
     digest: [u8; 8],
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum CreatorKind {
+    Pod,
+    Workload,
+    Account,
+}
+
 impl Creator {
-    /// Whether it is a pod or a workload, and not a user.
+    /// Whether it is a pod.
+    pub fn is_pod(self) -> bool {
+        self.kind == CreatorKind::Pod
+    }
+
+    /// Whether it is a pod or a workload, and not an account.
     pub fn is_object(self) -> bool {
-        self.is_object
+        self.kind != CreatorKind::Account
     }
 
     /// The pod of this name and uid. Both count: the same uid with another name is another creator.
     pub fn of_pod(name: &str, uid: &str) -> Creator {
-        Creator { is_object: true, digest: short_digest(&["pod", name, uid]) }
+        Creator::of_text(&[POD, name, "/", uid].concat())
     }
 
     /// The StatefulSet, Deployment … of this name and uid.
     pub fn of_workload(name: &str, uid: &str) -> Creator {
-        Creator { is_object: true, digest: short_digest(&["workload", name, uid]) }
+        Creator::of_text(&[WORKLOAD, name, "/", uid].concat())
     }
 
-    /// The user of this name, and the uid of the object for which it creates, or an empty text.
-    pub fn of_user(username: &str, creates_for: &str) -> Creator {
-        Creator { is_object: false, digest: short_digest(&["user", username, creates_for]) }
+    /// The first 64 bits of a SHA-256.
+    fn of_text(text: &str) -> Creator {
+        let digest = digest(&SHA256, text.as_bytes()).as_ref().first_chunk().copied().unwrap_or_default();
+        let kind = match text {
+            text if text.starts_with(POD) => CreatorKind::Pod,
+            text if text.starts_with(WORKLOAD) => CreatorKind::Workload,
+            _ => CreatorKind::Account,
+        };
+        Creator { kind, digest }
     }
 }
 
-/// The first 64 bits of a SHA-256. No name and no uid contains the zero byte that separates them.
-fn short_digest(parts: &[&str]) -> [u8; 8] {
-    let mut context = Context::new(&SHA256);
-    for part in parts {
-        context.update(part.as_bytes());
-        context.update(&[0]);
+/// How the text of a creator begins, by its kind. The creator policy builds the same texts in CEL.
+pub const POD: &str = "pod/";
+/// The same for the StatefulSet, Deployment … for which a controller of the control plane created the pod.
+pub const WORKLOAD: &str = "workload/";
+/// The same for a user or service account.
+pub const ACCOUNT: &str = "account/";
+
+/// A creator as a pod states it: `pod/NAME/UID`, `workload/NAME/UID` or `account/USERNAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatedCreator {
+    text: Arc<str>,
+    key: Creator,
+}
+
+impl StatedCreator {
+    /// The pod of this name and uid.
+    pub fn of_pod(name: &str, uid: &str) -> StatedCreator {
+        StatedCreator::new([POD, name, "/", uid].concat())
     }
-    context.finish().as_ref().first_chunk().copied().unwrap_or_default()
+
+    /// The StatefulSet, Deployment … of this name and uid.
+    pub fn of_workload(name: &str, uid: &str) -> StatedCreator {
+        StatedCreator::new([WORKLOAD, name, "/", uid].concat())
+    }
+
+    /// The user of this name.
+    pub fn of_account(username: &str) -> StatedCreator {
+        StatedCreator::new([ACCOUNT, username].concat())
+    }
+
+    fn new(text: String) -> StatedCreator {
+        StatedCreator { key: Creator::of_text(&text), text: text.into() }
+    }
+
+    /// What a pod states; `None` for a text of another form, and for one that is longer than what is signed.
+    pub fn parse(text: &str) -> Option<StatedCreator> {
+        let is_object = |prefix| {
+            let parts = text.strip_prefix(prefix).and_then(|rest| rest.split_once('/'));
+            parts.is_some_and(|(name, uid)| !name.is_empty() && !uid.is_empty() && !uid.contains('/'))
+        };
+        let is_account = text.strip_prefix(ACCOUNT).is_some_and(|name| !name.is_empty());
+        let is_creator = is_account || is_object(POD) || is_object(WORKLOAD);
+        (is_creator && text.len() <= MAX_CREATOR).then(|| StatedCreator::new(text.to_owned()))
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The same as a key.
+    pub fn key(&self) -> Creator {
+        self.key
+    }
+
+    /// Whether it is short enough to be signed.
+    pub fn is_signable(&self) -> bool {
+        self.text.len() <= MAX_CREATOR
+    }
 }
 
 /// A signature as a pod carries it. Parsing one proves nothing; see [`Signature::verifies`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Signature {
-    creator: Creator,
-    mac: [u8; MAC_LEN],
-}
+pub struct Signature([u8; MAC_LEN]);
 
-/// What a signature covers beside its creator. Field boundaries cannot be moved: each field is covered with its length.
+/// What a signature covers. Field boundaries cannot be moved: each field is covered with its length.
 #[derive(Debug)]
 pub struct Signer<'k> {
     key: &'k Key,
     /// What is covered so far: many short texts, hashed together at the end.
     covered: Vec<u8>,
-    creator: Creator,
 }
 
 impl<'k> Signer<'k> {
     /// Begins a signature over a pod of this application that this creator created.
-    pub fn new(key: &'k Key, namespace: &str, selector: &str, creator: Creator) -> Signer<'k> {
+    pub fn new(key: &'k Key, namespace: &str, selector: &str, creator: &StatedCreator) -> Signer<'k> {
         let mut covered = Vec::with_capacity(512);
         covered.extend_from_slice(DOMAIN);
-        covered.push(u8::from(creator.is_object));
-        covered.extend_from_slice(&creator.digest);
-        let mut signer = Signer { key, covered, creator };
+        let mut signer = Signer { key, covered };
+        signer.field(creator.text());
         signer.field(namespace);
         signer.field(selector);
         signer
@@ -123,49 +204,30 @@ impl<'k> Signer<'k> {
     /// The signature over everything that was covered.
     pub fn sign(self) -> Signature {
         let tag = hmac::sign(&self.key.0, &self.covered);
-        Signature { creator: self.creator, mac: tag.as_ref().first_chunk().copied().unwrap_or_default() }
+        Signature(tag.as_ref().first_chunk().copied().unwrap_or_default())
     }
 }
 
 impl Signature {
-    /// The creator that it claims.
-    pub fn creator(&self) -> Creator {
-        self.creator
-    }
-
     /// Whether this signature equals the computed one, `expected`. Compares in constant time: a client that tries
     /// signatures must not learn how much of one was correct.
     pub fn verifies(&self, expected: &Signature) -> bool {
-        let differing = self.mac.iter().zip(expected.mac).fold(0, |differing, (a, b)| differing | (a ^ b));
-        self.creator == expected.creator && std::hint::black_box(differing) == 0
+        let differing = self.0.iter().zip(expected.0).fold(0, |differing, (a, b)| differing | (a ^ b));
+        std::hint::black_box(differing) == 0
     }
 
     /// Parses what [`Signature`]'s `Display` writes; `None` for any other text.
     pub fn parse(text: &str) -> Option<Signature> {
-        let mut parts = text.split('.');
-        if parts.next() != Some(VERSION) {
-            return None;
-        }
-        let is_object = match parts.next()? {
-            "o" => true,
-            "u" => false,
-            _ => return None,
-        };
-        let creator = Creator { is_object, digest: hex(parts.next()?)? };
-        let mac = hex(parts.next()?)?;
-        parts.next().is_none().then_some(Signature { creator, mac })
+        text.strip_prefix(VERSION).and_then(hex).map(Signature)
     }
 }
 
-/// `v1.o.` (an object) or `v1.u.` (a user), the creator and the HMAC in lower-case hexadecimal.
+/// `v2.` and the HMAC in lower-case hexadecimal.
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::with_capacity(64);
+        let mut text = String::with_capacity(VERSION.len() + 2 * MAC_LEN);
         text.push_str(VERSION);
-        text.push_str(if self.creator.is_object { ".o." } else { ".u." });
-        push_hex(&mut text, &self.creator.digest);
-        text.push('.');
-        push_hex(&mut text, &self.mac);
+        push_hex(&mut text, &self.0);
         f.write_str(&text)
     }
 }
@@ -201,23 +263,25 @@ mod tests {
         Key::new(&[byte; SECRET_LEN])
     }
 
-    fn signed(key: &Key, namespace: &str, selector: &str, creator: Creator, fields: &[Option<&str>]) -> Signature {
-        let mut signer = Signer::new(key, namespace, selector, creator);
+    fn signed(key: &Key, namespace: &str, selector: &str, creator: &str, fields: &[Option<&str>]) -> Signature {
+        let mut signer = Signer::new(key, namespace, selector, &StatedCreator::parse(creator).unwrap());
         fields.iter().for_each(|field| signer.optional(*field));
         signer.sign()
     }
 
     #[test]
     fn each_signed_field_changes_signature() {
-        let pod = Creator::of_pod("p", "u");
+        let pod = "pod/p/u";
         let base = signed(&key(1), "n", "a", pod, &[Some("x"), None]);
         assert!(base.verifies(&signed(&key(1), "n", "a", pod, &[Some("x"), None])));
         for other in [
             signed(&key(2), "n", "a", pod, &[Some("x"), None]),
             signed(&key(1), "m", "a", pod, &[Some("x"), None]),
             signed(&key(1), "n", "b", pod, &[Some("x"), None]),
-            signed(&key(1), "n", "a", Creator::of_pod("p", "v"), &[Some("x"), None]),
-            signed(&key(1), "n", "a", Creator::of_user("p", "u"), &[Some("x"), None]),
+            signed(&key(1), "n", "a", "pod/p/v", &[Some("x"), None]),
+            signed(&key(1), "n", "a", "workload/p/u", &[Some("x"), None]),
+            signed(&key(1), "n", "a", "account/p/u", &[Some("x"), None]),
+            signed(&Key::vouched_by(&[1; SECRET_LEN], "uid"), "n", "a", pod, &[Some("x"), None]),
             signed(&key(1), "n", "a", pod, &[Some("y"), None]),
             signed(&key(1), "n", "a", pod, &[Some("x"), Some("")]),
             signed(&key(1), "n", "a", pod, &[None, Some("x")]),
@@ -234,12 +298,41 @@ mod tests {
 
     #[test]
     fn malformed_signature_is_rejected() {
-        let good = signed(&key(1), "n", "a", Creator::of_user("eve", ""), &[]).to_string();
-        assert!(good.starts_with("v1.u.") && good.len() == 5 + 16 + 1 + 32);
+        let good = signed(&key(1), "n", "a", "account/eve", &[]).to_string();
+        assert!(good.starts_with("v2.") && good.len() == 3 + 32);
         let upper = good.to_uppercase();
-        let tests = ["", "v1", "v1.u", "v2.u.00.00", upper.as_str(), &good[..good.len() - 1]];
-        for text in tests.into_iter().map(str::to_owned).chain([format!("{good}.x"), good.replace(".u.", ".x.")]) {
+        let earlier = "v1.u.0011223344556677.00112233445566778899aabbccddeeff";
+        let tests = ["", "v1", "v2.", "v2.00.00", earlier, upper.as_str(), &good[..good.len() - 1]];
+        for text in tests.into_iter().map(str::to_owned).chain([format!("{good}.x"), good.replace("v2.", "v1.")]) {
             assert_eq!(Signature::parse(&text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn key_depends_on_what_vouches_for_signatures() {
+        let of = |what| signed(&Key::vouched_by(&[1; SECRET_LEN], what), "n", "a", "pod/p/u", &[]);
+        assert!(of("uid-1").verifies(&of("uid-1")));
+        assert!(!of("uid-1").verifies(&of("uid-2")) && !of("").verifies(&of("uid-1")));
+    }
+
+    #[test]
+    fn stated_creator_is_read_whole() {
+        for (text, expected) in [
+            ("pod/p/u-1", StatedCreator::of_pod("p", "u-1")),
+            ("workload/w/u-1", StatedCreator::of_workload("w", "u-1")),
+            ("account/oidc:a/b", StatedCreator::of_account("oidc:a/b")),
+        ] {
+            let read = StatedCreator::parse(text).unwrap();
+            assert_eq!((&read, read.text()), (&expected, text));
+            assert!(read.is_signable() && read.key().is_object() != text.starts_with("account"));
+        }
+        assert_eq!(StatedCreator::of_pod("p", "u").key(), Creator::of_pod("p", "u"));
+        assert_eq!(StatedCreator::of_workload("p", "u").key(), Creator::of_workload("p", "u"));
+        assert_ne!(Creator::of_pod("p", "u"), Creator::of_workload("p", "u"));
+        let long = format!("account/{}", "a".repeat(MAX_CREATOR));
+        assert!(!StatedCreator::of_account(&long[8..]).is_signable());
+        for text in ["", "pod", "pod/", "pod/p", "pod/p/", "pod//u", "pod/p/u/v", "user/eve", "account/", &long] {
+            assert_eq!(StatedCreator::parse(text), None, "{text}");
         }
     }
 
@@ -248,13 +341,14 @@ mod tests {
         fn signature_round_trips_through_text(
             secret: [u8; SECRET_LEN], namespace: String, selector: String, uid: String,
         ) {
-            let signature = signed(&Key::new(&secret), &namespace, &selector, Creator::of_pod("p", &uid), &[]);
+            let creator = format!("account/x{}", uid.chars().take(200).collect::<String>());
+            let signature = signed(&Key::new(&secret), &namespace, &selector, &creator, &[]);
             prop_assert_eq!(Signature::parse(&signature.to_string()), Some(signature));
         }
 
         #[test]
         fn arbitrary_input_never_panics(text: String) {
-            let _ = Signature::parse(&text);
+            let _ = (Signature::parse(&text), StatedCreator::parse(&text));
         }
     }
 }

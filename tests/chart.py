@@ -342,6 +342,11 @@ def validating_templates(usher, scratch):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def creator_templates(usher):
+    command = [usher, "policy", "--creator", "--name", "the-name", "--account", "the-account", "-o", "json"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def check_rendered_manifests(helm):
     """Renders every set of values and validates the objects against Kubernetes' schemas."""
     import kubernetes_validate
@@ -478,7 +483,8 @@ def check_validating_policies_equal_those_of_command(helm, usher, scratch):
         command = [usher, "policy", "--config", path, "--exclude", f"kube-system,{NAMESPACE}", "-o", "json", "--validating", "--account", account]
         printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
         _, documents = helm.template({"config": config, "validatingPolicy": {"enabled": True}})
-        documents = [document for document in documents if document["kind"].startswith("ValidatingAdmissionPolicy")]
+        documents = [document for document in documents if document["kind"].startswith("ValidatingAdmissionPolicy")
+                     and ".creator" not in document["metadata"]["name"]]
         for document in documents:
             del document["metadata"]["labels"]
         key = lambda document: (document["kind"], document["metadata"]["name"])
@@ -486,6 +492,20 @@ def check_validating_policies_equal_those_of_command(helm, usher, scratch):
         if documents != printed:
             fail(f"the validating policies of {config} differ:\n{json.dumps(printed, indent=1)}\n{json.dumps(documents, indent=1)}")
     ok(f"the chart's validating policies equal those of `spark-usher policy --validating`: {len(VALIDATING)} policy files")
+
+
+def check_creator_policy_equals_that_of_command(helm, usher):
+    for values, name, account in (({}, "spark-usher", "spark-usher"), ({"fullnameOverride": "x", "serviceAccount": {"name": "mine"}}, "x", "mine")):
+        command = [usher, "policy", "--creator", "--name", name, "--account", f"system:serviceaccount:{NAMESPACE}:{account}", "-o", "json"]
+        printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
+        _, documents = helm.template(values)
+        documents = [document for document in documents if ".creator" in document["metadata"]["name"]]
+        for document in documents:
+            del document["metadata"]["labels"]
+        key = lambda document: (document["kind"], document["metadata"]["name"])
+        if sorted(documents, key=key) != sorted(printed, key=key):
+            fail(f"the creator policy differs:\n{json.dumps(printed, indent=1)}\n{json.dumps(documents, indent=1)}")
+    ok("the chart's creator policy equals that of `spark-usher policy --creator`")
 
 
 def rules_of(documents):
@@ -942,10 +962,12 @@ def main():
         check_generated(CHART / "values.schema.json", values_schema(usher), options.update)
         check_generated(CHART / "files/fallback.json", fallback_templates(usher, folder), options.update)
         check_generated(CHART / "files/validating-policy.json", validating_templates(usher, folder), options.update)
+        check_generated(CHART / "files/creator-policy.json", creator_templates(usher), options.update)
         check_rendered_manifests(helm)
         check_cert_manager_objects(helm)
         check_fallback_policies_equal_those_of_command(helm, usher, folder)
         check_validating_policies_equal_those_of_command(helm, usher, folder)
+        check_creator_policy_equals_that_of_command(helm, usher)
         table = check_roles_equal_listed_permissions(helm, usher)
         check_installation(helm, kubectl, usher, str(options.sandbox or usher), folder, table)
         check_on_real_api_server(helm, folder)

@@ -2,10 +2,11 @@
 
 use super::decision::{Decision, Denial, Verdict};
 use super::mutation::Mutation;
+use crate::annotations::MetadataField;
 use crate::ownership::resolve::FoundDriver;
 use crate::policy::Validate;
 use crate::reason::{Reason, Severity};
-use crate::signature::Creator;
+use crate::signature::StatedCreator;
 
 /// A decision without its verdict, which [`Draft::decide`] adds.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) struct Draft<'a> {
     /// The findings of a validation, each reason with a sentence about this pod.
     pub(super) findings: Vec<(Reason, String)>,
     /// The creator that the pod's signature names, if it gets one.
-    pub(super) signature: Option<Creator>,
+    pub(super) signature: Option<StatedCreator>,
 }
 
 impl<'a> Draft<'a> {
@@ -55,6 +56,11 @@ impl<'a> Draft<'a> {
     pub(super) fn find(&mut self, reason: Reason, sentence: String) {
         self.raise(reason);
         self.findings.push((reason, sentence));
+    }
+
+    /// Sets one of our annotations.
+    pub(super) fn set_annotation(&mut self, key: &'static str, value: String) {
+        self.mutations.push(Mutation::SetMetadata(MetadataField::Annotation, key, value));
     }
 
     fn raise(&mut self, reason: Reason) {

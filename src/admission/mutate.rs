@@ -6,7 +6,7 @@ use super::draft::Draft;
 use super::mutation::Mutation;
 use super::request::{Operation, Review};
 use super::{avoid, scheduling, sign};
-use crate::annotations::{self, MetadataField, Overrides};
+use crate::annotations::{self, Overrides};
 use crate::gang;
 use crate::ownership::resolve::{self, DriverSource, FoundDriver, Ownership, Resolution};
 use crate::policy::overrides::{self, Effective, Source};
@@ -88,9 +88,9 @@ fn driver<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft<'
     let mut draft = Draft::new(Reason::DriverSchedulingSet);
     let requester = &context.review.requester;
     let creator = resolve::creator(requester, &context.review.namespace, policies).ok();
-    let creator = resolve::signing_creator(requester, creator.as_ref(), context.pod, policies);
+    let creator = resolve::signing_creator(requester, creator.as_ref(), context.pod);
+    scheduling::driver(context, &effective, &creator, &mut draft);
     draft.signature = Some(creator);
-    scheduling::driver(context, &effective, creator, &mut draft);
     add_notes(&mut draft, effective);
     draft
 }
@@ -124,7 +124,7 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft
     let signs = effective.scheduler.gang_scheduler.kind != gang::NONE.kind || draft.mutations.iter().any(places);
     own_executor(context, &resolution, scheduled, &mut draft);
     let is_withheld = draft.notes.iter().any(|(reason, _)| *reason == Reason::OwnerWithheld);
-    draft.signature = Some(resolution.creator).filter(|_| signs || is_withheld);
+    draft.signature = (signs || is_withheld).then(|| resolution.creator.clone());
     note_driver(&resolution, is_withheld, &mut draft);
     draft.driver = resolution.driver;
     avoid::suspect_nodes(context, &mut draft);
@@ -149,11 +149,7 @@ fn foreign_creator<'a>(context: &MutationContext<'_, '_>, resolution: Resolution
     );
     draft.signature = Some(resolution.creator);
     // The controller sees the same labels as on any executor; this annotation shows that another account wrote them.
-    draft.mutations.push(Mutation::SetMetadata(
-        MetadataField::Annotation,
-        annotations::DRIVER,
-        annotations::FOREIGN_CREATOR.to_owned(),
-    ));
+    draft.set_annotation(annotations::DRIVER, annotations::FOREIGN_CREATOR.to_owned());
     draft.driver = resolution.driver;
     draft
 }
@@ -225,8 +221,7 @@ fn note_driver(resolution: &Resolution<'_>, is_withheld: bool, draft: &mut Draft
     };
     match &resolution.driver {
         Some(driver) if is_noted(driver) => {
-            let note = resolve::write_evidence(driver);
-            draft.mutations.push(Mutation::SetMetadata(MetadataField::Annotation, annotations::DRIVER, note));
+            draft.set_annotation(annotations::DRIVER, resolve::write_evidence(driver));
         }
         _ => draft.mutations.push(Mutation::RemoveMetadata(annotations::DRIVER)),
     }

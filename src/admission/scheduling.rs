@@ -12,7 +12,7 @@ use crate::ownership::resolve::Resolution;
 use crate::policy::overrides::Effective;
 use crate::policy::{DEFAULT_SCHEDULER, SchedulerChoice};
 use crate::reason::Reason;
-use crate::signature::Creator;
+use crate::signature::StatedCreator;
 use crate::snapshot::{DriverPod, SchedulingFields};
 use crate::spark::ids::AppKey;
 use crate::spark::resources;
@@ -37,7 +37,7 @@ pub(super) fn executor(
     let selector = pod.app_selector().unwrap_or_default();
     let app = snapshot.app(&review.namespace, selector);
     // Later executors get the same fields as their creator's first one, also after a change of the policy.
-    let first = app.and_then(|app| app.first_scheduling(resolution.creator)).and_then(|scheduling| {
+    let first = app.and_then(|app| app.first_scheduling(resolution.creator.key())).and_then(|scheduling| {
         let (_, kind) = scheduling.set_by()?;
         Some((&**scheduling, GangScheduler::of_kind(kind)?))
     });
@@ -95,7 +95,7 @@ pub(super) fn executor(
     set_queue(scheduler, queue.as_deref(), draft);
     early_pods(context, scheduler, shape, draft);
     let joins = shape != Shape::Pods && !metadata.no_group_key;
-    let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, resolution.creator, draft);
+    let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, &resolution.creator, draft);
     if metadata.size_unknown {
         draft.note(Reason::GangSizeUnknown, size_unknown(scheduler));
     }
@@ -135,7 +135,7 @@ fn early_pods(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, shap
 pub(super) fn driver(
     context: &MutationContext<'_, '_>,
     effective: &Effective,
-    creator: Creator,
+    creator: &StatedCreator,
     draft: &mut Draft<'_>,
 ) {
     let MutationContext { pod, policy, .. } = context;
@@ -239,7 +239,7 @@ fn join(
     scheduler: &GangScheduler,
     group: Option<&str>,
     metadata: &mut MemberMetadata,
-    creator: Creator,
+    creator: &StatedCreator,
     draft: &mut Draft<'_>,
 ) -> bool {
     if let Some(sentence) = foreign_key(context, scheduler, group, metadata)
@@ -328,11 +328,11 @@ fn by(context: &MutationContext<'_, '_>, scheduler: &GangScheduler) -> String {
 
 /// Sets `policy/scheduler-type` if the scheduling fields are ours; otherwise removes the annotation.
 fn annotate(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, ours: bool, draft: &mut Draft<'_>) {
-    draft.mutations.push(if ours {
-        Mutation::SetMetadata(MetadataField::Annotation, annotations::BY, by(context, scheduler))
+    if ours {
+        draft.set_annotation(annotations::BY, by(context, scheduler));
     } else {
-        Mutation::RemoveMetadata(annotations::BY)
-    });
+        draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
+    }
 }
 
 /// Sets the policy's class, unless the cluster is known to lack it: then the API server would reject the pod.

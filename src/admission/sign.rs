@@ -1,31 +1,31 @@
-//! Signs the decision about a pod, and removes `by`, `driver` and `signature` where it does not set them.
+//! Signs the decision about a pod, and removes our annotations where it does not set them.
 
 use super::context::MutationContext;
 use super::draft::Draft;
 use super::mutation::Mutation;
 use crate::annotations::{self, MetadataField};
 use crate::gang;
-use crate::signature::{Creator, Signature, Signer};
+use crate::signature::{Signature, Signer, StatedCreator};
 use crate::snapshot::{SignedExecutor, sign_driver, signed_name};
 use crate::spark::role::Role;
 
-/// Completes a decision: signs a pod whose scheduling fields we set, and removes `by`, `driver` and `signature` where it does
-/// not set them.
+/// Completes a decision: states the creator of a pod whose scheduling fields we set, and signs it; removes `by`, `driver`, `creator`
+/// and `signature` where it does not set them.
 pub(super) fn complete(context: &MutationContext<'_, '_>, draft: &mut Draft<'_>) {
-    let sets_by = draft.mutations.iter().any(|mutation| is_of(mutation, annotations::BY));
-    // A pod that the fallback policy placed keeps its annotation until a replica that knows the namespace decides.
-    if !sets_by && !context.is_fallback() {
-        draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
-    }
-    if !draft.mutations.iter().any(|mutation| is_of(mutation, annotations::DRIVER)) {
-        draft.mutations.push(Mutation::RemoveMetadata(annotations::DRIVER));
-    }
-    draft.mutations.push(match signature(context, draft) {
-        Some(signature) => {
-            Mutation::SetMetadata(MetadataField::Annotation, annotations::SIGNATURE, signature.to_string())
+    // A pod that the fallback policy placed keeps `by` until a replica that knows the namespace decides.
+    let kept = context.is_fallback().then_some(annotations::BY);
+    for annotation in [annotations::BY, annotations::DRIVER] {
+        if kept != Some(annotation) && !draft.mutations.iter().any(|mutation| is_of(mutation, annotation)) {
+            draft.mutations.push(Mutation::RemoveMetadata(annotation));
         }
-        None => Mutation::RemoveMetadata(annotations::SIGNATURE),
-    });
+    }
+    match signature(context, draft) {
+        Some((creator, signature)) => {
+            draft.set_annotation(annotations::CREATOR, creator);
+            draft.set_annotation(annotations::SIGNATURE, signature.to_string());
+        }
+        None => draft.mutations.extend([annotations::CREATOR, annotations::SIGNATURE].map(Mutation::RemoveMetadata)),
+    }
 }
 
 fn is_of(mutation: &Mutation, annotation: &str) -> bool {
@@ -35,26 +35,28 @@ fn is_of(mutation: &Mutation, annotation: &str) -> bool {
     }
 }
 
-fn signature(context: &MutationContext<'_, '_>, draft: &Draft<'_>) -> Option<Signature> {
-    let (key, creator) = (context.snapshot.signing_key()?, draft.signature?);
-    let (namespace, selector) = (&*context.review.namespace, context.pod.app_selector()?);
-    match context.pod.role() {
-        Role::Driver => Some(sign_driver(Signer::new(key, namespace, selector, creator), name(context))),
-        Role::Executor => {
-            let signer = Signer::new(key, namespace, selector, creator);
-            Some(sign_executor(signer, context, &draft.mutations))
-        }
-        Role::Other => None,
-    }
+/// The creator as the pod will state it, and the signature; `None` for a pod that is not signed.
+fn signature(context: &MutationContext<'_, '_>, draft: &Draft<'_>) -> Option<(String, Signature)> {
+    let creator = draft.signature.as_ref().filter(|creator| creator.is_signable())?;
+    let (key, namespace, selector) =
+        (context.snapshot.signing_key()?, &*context.review.namespace, context.pod.app_selector()?);
+    let signer = || Signer::new(key, namespace, selector, creator);
+    let signature = match context.pod.role() {
+        Role::Driver => sign_driver(signer(), name(context)),
+        Role::Executor => sign_executor(signer(), context, &draft.mutations),
+        Role::Other => return None,
+    };
+    Some((creator.text().to_owned(), signature))
 }
 
 /// Whether a pod under review has our signature over its current placement: we decided about it before, and are
 /// reinvoked because another webhook changed something else. `by` is the annotation that this decision sets.
-pub(super) fn is_signed(context: &MutationContext<'_, '_>, creator: Creator, by: &str) -> bool {
-    if context.pod.annotation(annotations::BY) != Some(by) {
+pub(super) fn is_signed(context: &MutationContext<'_, '_>, creator: &StatedCreator, by: &str) -> bool {
+    let stated = |annotation: &str| context.pod.annotation(annotation);
+    if stated(annotations::BY) != Some(by) || stated(annotations::CREATOR) != Some(creator.text()) {
         return false;
     }
-    let present = context.pod.annotation(annotations::SIGNATURE).and_then(Signature::parse);
+    let present = stated(annotations::SIGNATURE).and_then(Signature::parse);
     let (Some(present), Some(key), Some(selector)) =
         (present, context.snapshot.signing_key(), context.pod.app_selector())
     else {

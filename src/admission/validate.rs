@@ -138,20 +138,19 @@ fn created(
     // A replica cannot verify signatures without the signing key, nor before it observed the objects that they depend on.
     let undecided =
         should.reason == Reason::Skipped || should.notes.iter().any(|(reason, _)| *reason == Reason::NamespaceUnknown);
-    let forged = !undecided
-        && should
-            .mutations()
-            .iter()
-            .any(|mutation| matches!(mutation, Mutation::RemoveMetadata(key) if [annotations::BY, annotations::SIGNATURE].contains(key)));
-    if forged && snapshot.signing_key().is_some() {
-        draft.find(
-            Reason::NotMutated,
-            format!(
-                "the pod has {} or {}, which spark-usher did not set: remove the annotation from the pod template",
-                annotations::BY,
-                annotations::SIGNATURE
-            ),
-        );
+    if !undecided && snapshot.signing_key().is_some() {
+        // Another creator's text is no less forged than one that should not be there.
+        let forged = should.mutations().iter().filter_map(|mutation| match mutation {
+            Mutation::RemoveMetadata(key) if *key != annotations::DRIVER => Some(*key),
+            Mutation::SetMetadata(_, annotations::CREATOR, _) => Some(annotations::CREATOR),
+            _ => None,
+        });
+        if let Some(keys) = listed(forged.filter(|key| pod.annotation(key).is_some())) {
+            draft.find(
+                Reason::NotMutated,
+                format!("the pod has {keys}, which spark-usher did not set: remove it from the pod template"),
+            );
+        }
     }
     let lacks: Vec<&str> = should.mutations().iter().filter_map(missing_fields).collect();
     if !lacks.is_empty() {
@@ -219,9 +218,7 @@ fn changed(review: &Review<'_>, old: &Pod<'_>, pod: &Pod<'_>, draft: &mut Draft<
             format!("{who} changed the ownerReferences, through which the pod is deleted with its driver: {remedy}"),
         );
     }
-    let protected_keys = gang::keys().chain(
-        [annotations::BY, annotations::DRIVER, annotations::SIGNATURE].map(|key| (MetadataField::Annotation, key)),
-    );
+    let protected_keys = gang::keys().chain(annotations::PROTECTED.map(|key| (MetadataField::Annotation, key)));
     let group = (old.spec.scheduling_group != pod.spec.scheduling_group).then_some("schedulingGroup");
     let protected_keys =
         protected_keys.filter(|(place, key)| place.value(old, key) != place.value(pod, key)).map(|(_, key)| key);
@@ -363,7 +360,7 @@ fn queue(
     let first = || {
         let app = pod.app_selector().and_then(|selector| snapshot.app(&review.namespace, selector))?;
         let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
-        app.first_scheduling(resolve::signing_creator(&review.requester, creator.as_ref(), pod, policies))
+        app.first_scheduling(resolve::signing_creator(&review.requester, creator.as_ref(), pod).key())
     };
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     for scheduler in gang::TABLE {

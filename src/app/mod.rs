@@ -23,7 +23,7 @@ use crate::cluster::lease::{Election, LeadershipReceiver};
 use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
 use crate::cluster::replica::{Replica, ReplicaConfig};
-use crate::cluster::signing::SigningSecret;
+use crate::cluster::signing::Signing;
 use crate::config::{BadConfig, Config, Reloader};
 use crate::http::capacity::Capacities;
 use crate::http::limits::Limits;
@@ -68,8 +68,8 @@ pub struct Options {
     pub config: ConfigSource,
     /// The first part of the names of the ValidatingAdmissionPolicies to compare with the policy file, if there are any.
     pub validating_policies: Option<String>,
-    /// The Secret of the key that signs the webhook's decisions; without it they are not signed.
-    pub signing: Option<SigningSecret>,
+    /// How the webhook's decisions are signed; `None` if they are not.
+    pub signing: Option<Signing>,
     /// The address of `/debug/`; not served if `None`.
     pub debug: Option<SocketAddr>,
     /// Whether it also serves the web page.
@@ -114,7 +114,7 @@ impl App {
         let metrics = Metrics::new(snapshot.clone())?;
         let mut ready = Readiness::default();
         let (certificate_ready, listening) = (ready.needs("certificate"), ready.needs("listener"));
-        let signing = options.signing.map(|secret| (secret, ready.needs("signing key")));
+        let signing = options.signing.map(|signing| (signing, ready.needs("signing key")));
 
         let (config, reloader) = first_config(options.config, options.file_poll_interval).await?;
         let policies = Arc::new(ArcSwap::new(config.policies.clone()));
@@ -173,7 +173,7 @@ impl App {
         let validate = Arc::new(Validate {
             snapshot: snapshot.clone(),
             policies: policies.clone(),
-            own,
+            own: own.clone(),
             changed,
             settle: options.settle,
             complete: replica.complete(),
@@ -222,6 +222,7 @@ impl App {
             policies,
             dry_run: dry_run_seen,
             signing,
+            account: own,
             rate: options.rate,
             driver_api,
             watch_silence: options.watch_silence,

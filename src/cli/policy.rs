@@ -1,5 +1,6 @@
 //! `spark-usher policy`: admission policies that the API server evaluates itself: MutatingAdmissionPolicies that
-//! replace the webhook while it is unavailable, or ValidatingAdmissionPolicies that deny without the webhook.
+//! replace the webhook while it is unavailable, ValidatingAdmissionPolicies that deny without the webhook, or those that
+//! vouch for the webhook's signatures.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::output::{FAILED, OK, UNREADABLE};
 use crate::config::{self, Config};
-use crate::manifests::{fallback_policy, validating_policy};
+use crate::manifests::{creator_policy, fallback_policy, validating_policy};
 use crate::text::is_dns_label;
 
 #[derive(Debug, clap::Args)]
@@ -19,15 +20,19 @@ pub(super) struct Args {
     /// Print ValidatingAdmissionPolicies, one for each policy of the file, instead of the fallback policy.
     #[arg(long, requires = "account", conflicts_with = "scheduler")]
     validating: bool,
-    /// With --validating: user name of spark-usher's account, such as
+    /// Print the creator policy, which does not depend on the policy file: no pod is stored with another creator than the API
+    /// server authenticated, and only spark-usher changes its annotations. Replicas sign and believe signatures only with it.
+    #[arg(long, requires = "account", conflicts_with_all = ["validating", "scheduler", "config", "exclude"])]
+    creator: bool,
+    /// With --validating or --creator: user name of spark-usher's account, such as
     /// system:serviceaccount:spark-usher:spark-usher.
-    #[arg(long, value_name = "USER", requires = "validating")]
+    #[arg(long, value_name = "USER")]
     account: Option<String>,
     /// Also set schedulerName, but no gang: for a file with one policy whose scheduler is not Volcano.
     #[arg(long)]
     scheduler: bool,
-    /// Name of the fallback policy and its binding [default: spark-usher-fallback]; with --validating the first part of
-    /// the names [default: spark-usher].
+    /// Name of the fallback policy and its binding [default: spark-usher-fallback]; with --validating or --creator the first part
+    /// of the names [default: spark-usher].
     #[arg(long)]
     name: Option<String>,
     /// Namespaces to exclude.
@@ -63,7 +68,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
             Ok(OK)
         }
         Ok(manifests) => {
-            let (version, flags) = if args.validating { ("1.30", " --validating …") } else { ("1.36", "") };
+            let (version, flags) = match (args.validating, args.creator) {
+                (true, _) => ("1.30", " --validating …"),
+                (_, true) => ("1.30", " --creator …"),
+                _ => ("1.36", ""),
+            };
             writeln!(out, "# For Kubernetes {version} and newer: spark-usher policy{flags} | kubectl apply -f -")?;
             for manifest in manifests {
                 let text = serde_saphyr::to_string(&manifest).map_err(io::Error::other)?;
@@ -83,6 +92,13 @@ fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
         return Err(format!("--exclude {wrong:?}: expected the name of a namespace, without wildcards"));
     }
     let name = |default: &str| args.name.clone().unwrap_or_else(|| default.to_owned());
+    if args.account.is_some() && !args.validating && !args.creator {
+        return Err("--account has no effect without --validating or --creator: expected one of them".to_owned());
+    }
+    if args.creator {
+        let account = args.account.as_deref().unwrap_or_default();
+        return creator_policy::manifests(&name(creator_policy::NAME), account).map_err(|refused| refused.to_string());
+    }
     if args.validating {
         let parameters = validating_policy::Parameters {
             name: name("spark-usher"),
@@ -109,6 +125,7 @@ mod tests {
             let args = Args {
                 config: None,
                 validating: false,
+                creator: false,
                 account: None,
                 scheduler: false,
                 name: None,

@@ -13,9 +13,11 @@ use crate::cluster::certificates::Managed;
 use crate::cluster::client;
 use crate::cluster::lease::{self, Election};
 use crate::cluster::limit::Rate;
-use crate::cluster::signing::SigningSecret;
+use crate::cluster::signing::Signing;
+use crate::cluster::vouching::{self, Vouching};
 use crate::http::capacity::Capacities;
 use crate::http::webhook;
+use crate::manifests::creator_policy;
 use crate::runtime::shutdown::Signals;
 use crate::runtime::{clock, descriptors, files};
 use crate::telemetry::log;
@@ -78,6 +80,10 @@ pub(super) struct Args {
     /// signing.key. Without this flag a changed policy file applies to running applications immediately.
     #[arg(long, value_name = "NAME")]
     signing_secret: Option<String>,
+    /// First part of the names of the creator policy (`spark-usher policy --creator --name`, or the chart). Decisions are signed, and
+    /// signatures are believed, only while it is installed, or with --client-ca.
+    #[arg(long, value_name = "NAME", default_value = creator_policy::NAME, requires = "signing_secret")]
+    creator_policy: String,
     /// CA bundle (PEM) for client certificates: the webhook accepts only clients with a certificate signed by it. A changed
     /// file is reloaded within 10 s. API servers send a certificate if their AdmissionConfiguration names one.
     #[arg(long, value_name = "FILE")]
@@ -180,7 +186,15 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         debug_hosts: args.debug_hosts.clone(),
         certificate: certificate(args, &namespace)?,
         validating_policies: args.validating_policies.clone(),
-        signing: args.signing_secret.clone().map(|name| SigningSecret { namespace: namespace.clone(), name }),
+        signing: args.signing_secret.clone().map(|secret| Signing {
+            namespace: namespace.clone(),
+            secret,
+            vouching: Vouching {
+                policy: args.creator_policy.clone(),
+                settle: vouching::SETTLE,
+                client_certificates: args.client_ca.is_some(),
+            },
+        }),
         client_ca: args.client_ca.clone().map(|file| ClientCa { file, names: args.client_name.clone() }),
         capacities,
         config: args.config.clone().map_or(ConfigSource::Nothing, ConfigSource::File),

@@ -19,7 +19,8 @@ use super::driver_api::DriverApi;
 use super::lease::{Leadership, LeadershipReceiver, Reported};
 use super::limit::{Limiter, Priority, Rate};
 use super::metrics::Metrics;
-use super::signing::{self, SigningSecret};
+use super::signing::{self, Outputs, Signing};
+use super::vouching::Account;
 use super::watch::{self, Groups, Sink, WatchMessage};
 use super::{discovery, lookups, poll, report};
 use crate::controller::{Controller, DriverAnswer, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
@@ -74,8 +75,10 @@ pub struct Inputs {
     pub complete: channel::Sender<bool>,
     /// Where the last exits, and what the recovery found and did, are published.
     pub history: Arc<ArcSwap<History>>,
-    /// The Secret of the signing key, and the latch that waits for the key; without it nothing is signed.
-    pub signing: Option<(SigningSecret, Latch)>,
+    /// How decisions are signed, and the latch that waits for the key; without it nothing is signed.
+    pub signing: Option<(Signing, Latch)>,
+    /// Our own user name.
+    pub account: Account,
     /// The controller's settings.
     pub settings: Settings,
     /// Counters.
@@ -97,9 +100,10 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
             });
         };
     }
-    if let Some((secret, ready)) = inputs.signing.clone() {
-        let (leading, changes) = (inputs.leadership.clone(), sink.changes.clone());
-        let keeping = signing::run(client.clone(), secret, leading, changes, ready, stop.clone());
+    if let Some((signing, ready)) = inputs.signing.clone() {
+        let outputs = Outputs { changes: sink.changes.clone(), ready, metrics: inputs.metrics.clone() };
+        let (account, leading) = (inputs.account.clone(), inputs.leadership.clone());
+        let keeping = signing::run(client.clone(), signing, account, leading, outputs, stop.clone());
         supervisor.spawn("signing key", async move {
             keeping.await;
             Ok(())

@@ -81,6 +81,8 @@ pub struct Metrics {
     pub leader: IntGauge,
     /// ValidatingAdmissionPolicies that differ from the policy file.
     pub policies_differ: IntGauge,
+    /// Whether something vouches for signatures.
+    pub signatures_believed: IntGauge,
 }
 
 impl Metrics {
@@ -144,6 +146,7 @@ impl Metrics {
             events_lost: registry.counter("spark_usher_events_lost_total", "Executor exits whose Event was not written before another replica became leader.")?,
             leader: registry.gauge("spark_usher_leader", "1 while this replica holds the Lease.")?,
             policies_differ: registry.gauge("spark_usher_validating_policy_differences", "ValidatingAdmissionPolicies and bindings that differ from those of the policy file, with `--validating-policies`.")?,
+            signatures_believed: registry.gauge("spark_usher_signatures_believed", "1 while this replica signs its decisions and believes signatures, because the creator policy is installed or clients need a certificate.")?,
         };
         // Alerts depend on these counters, and Prometheus sees no increase in a series that begins with 1.
         for action in ACTIONS {

@@ -35,4 +35,5 @@ mod stream;
 pub mod submit;
 pub mod upload;
 pub mod view;
+pub mod vouching;
 mod watch;

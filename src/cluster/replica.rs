@@ -13,7 +13,8 @@ use super::driver_api::DriverApi;
 use super::lease::{self, Channels, Election, ElectionState, LeadershipReceiver, Reported};
 use super::limit::Rate;
 use super::metrics::Metrics;
-use super::signing::SigningSecret;
+use super::signing::Signing;
+use super::vouching::Account;
 use crate::controller::Settings;
 use crate::leader::LeaderState;
 use crate::policy::Policies;
@@ -33,8 +34,10 @@ pub struct ReplicaConfig {
     pub policies: Arc<ArcSwap<Policies>>,
     /// A new value whenever the policies change: whether nothing may be written.
     pub dry_run: watch::Receiver<bool>,
-    /// The Secret of the signing key, and the latch that waits for the key; without it nothing is signed.
-    pub signing: Option<(SigningSecret, Latch)>,
+    /// How decisions are signed, and the latch that waits for the key; without it nothing is signed.
+    pub signing: Option<(Signing, Latch)>,
+    /// Our own user name, once it is known.
+    pub account: Account,
     /// The rate limit of the controller's requests.
     pub rate: Rate,
     /// How drivers are polled.
@@ -111,6 +114,7 @@ impl Replica {
             policies,
             dry_run,
             signing,
+            account,
             rate,
             driver_api,
             watch_silence,
@@ -162,6 +166,7 @@ impl Replica {
             complete: self.completed,
             history: self.history,
             signing,
+            account,
             settings,
             metrics,
         };

@@ -2,7 +2,10 @@
 //!
 //! If the Secret is deleted, a replica creates it again with the key that it has; if it is damaged, the leader restores that key.
 //! A new key that an administrator writes there is used: signatures of the old key are not valid from then on.
+//!
+//! While nothing vouches for signatures ([`vouching`](super::vouching)), nothing is signed and no signature is believed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
@@ -14,7 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use super::lease::{Leadership, LeadershipReceiver};
+use super::metrics::Metrics;
 use super::request::{Result, call};
+use super::vouching::{Account, Vouched, Vouching};
 use super::watch::WatchMessage;
 use crate::annotations;
 use crate::runtime::ready::Latch;
@@ -30,77 +35,129 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// A replica without a key for this long is ready without it, and does not sign its decisions.
 const READY_WITHOUT_KEY_AFTER: Duration = Duration::from_secs(30);
+/// How long the first round waits for our own user name, without which nothing vouches.
+const ACCOUNT_WAIT: Duration = Duration::from_secs(2);
 /// The Secret's entry: 32 random bytes.
 const ENTRY: &str = "signing.key";
 
-/// The Secret that contains the key.
+/// How decisions are signed.
 #[derive(Clone, Debug)]
-pub struct SigningSecret {
-    /// The Secret's namespace.
+pub struct Signing {
+    /// The namespace of the Secret that contains the key.
     pub namespace: String,
     /// Its name.
-    pub name: String,
+    pub secret: String,
+    /// What may vouch for signatures.
+    pub vouching: Vouching,
 }
 
 type KeyBytes = [u8; SECRET_LEN];
 
-/// Reads the key, and restores it in its Secret while this replica leads, until `stop` is cancelled. Opens `ready` once the key
-/// was passed on.
+/// Where the key is passed on, and what is shown about it.
+pub(super) struct Outputs {
+    /// The snapshot's changes.
+    pub(super) changes: mpsc::Sender<WatchMessage>,
+    /// Opened once it is known whether this replica signs.
+    pub(super) ready: Latch,
+    /// Whether something vouches for signatures.
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Reads the key and what vouches for signatures, and restores the key in its Secret while this replica leads, until `stop` is
+/// cancelled.
 pub(super) async fn run(
     client: kube::Client,
-    secret: SigningSecret,
+    signing: Signing,
+    account: Account,
     mut leadership: LeadershipReceiver,
-    changes: mpsc::Sender<WatchMessage>,
-    ready: Latch,
+    outputs: Outputs,
     stop: CancellationToken,
 ) {
-    let controller = SigningKeyController { api: Api::namespaced(client, &secret.namespace), name: secret.name };
+    let Signing { namespace, secret, vouching } = signing;
+    let controller = SigningKeyController { api: Api::namespaced(client.clone(), &namespace), name: secret };
     let begin = clock::instant();
-    let (mut known, mut is_reported) = (None, false);
+    let _ = tokio::time::timeout(ACCOUNT_WAIT, vouching.account_known(&account)).await;
+    let (mut known, mut vouched): (Option<KeyBytes>, Option<Vouched>) = (None, None);
+    let (mut is_reported, mut passed_on) = (false, None);
     let mut soon = RETRY_INTERVAL;
     loop {
         leadership.receive();
         let held = leadership.received().map(|held| &**held);
-        match call(REQUEST_TIMEOUT, controller.reconcile(held, known)).await {
-            Ok(found) => {
+        let round = async {
+            let found = controller.reconcile(held, known).await?;
+            Result::Ok((found, vouching.read(&client, &account, clock::now()).await?))
+        };
+        match call(REQUEST_TIMEOUT, round).await {
+            Ok((found, now)) => {
                 is_reported = false;
-                if let Some(found) = found.filter(|found| known.as_ref() != Some(found)) {
-                    if known.replace(found).is_some() {
-                        tracing::warn!(
-                            secret = controller.name,
-                            "the signing key changed: earlier signatures are not valid any more"
-                        );
-                    }
-                    if changes
-                        .send(WatchMessage::Change(Change::Related(RelatedChange::SigningKey(Key::new(&found)))))
-                        .await
-                        .is_err()
-                    {
-                        return stop.cancelled().await;
-                    }
-                    ready.open();
+                if found.is_some() && known.is_some() && known != found {
+                    tracing::warn!(
+                        secret = controller.name,
+                        "the signing key changed: earlier signatures are not valid any more"
+                    );
+                }
+                known = found.or(known);
+                if let Some(now) = now.filter(|now| vouched.as_ref() != Some(now)) {
+                    report(&now, &outputs.metrics);
+                    vouched = Some(now);
                 }
             }
             Err(error) if !is_reported => {
                 is_reported = true;
-                tracing::warn!(error = %Brief(&error), secret = controller.name, "cannot read or write the signing key; retrying");
+                tracing::warn!(error = %Brief(&error), secret = controller.name, "cannot read or write the signing key, or read the creator policy; retrying");
             }
             Err(_) => {}
         }
-        if known.is_none() && !ready.is_open() && clock::instant().duration_since(begin) >= READY_WITHOUT_KEY_AFTER {
+        let by = known.zip(vouched.as_ref()).and_then(|(key, vouched)| match vouched {
+            Vouched::By(by) => Some((key, by.clone())),
+            Vouched::Soon(_) | Vouched::Nothing(_) => None,
+        });
+        if passed_on != by {
+            let key = by.as_ref().map(|(key, by)| Key::vouched_by(key, by));
+            let change = WatchMessage::Change(Change::Related(RelatedChange::SigningKey(key)));
+            if outputs.changes.send(change).await.is_err() {
+                return stop.cancelled().await;
+            }
+            passed_on = by;
+        }
+        // Also if nothing vouches: that may stay so.
+        if known.is_some() && vouched.is_some() {
+            outputs.ready.open();
+        }
+        if !outputs.ready.is_open() && clock::instant().duration_since(begin) >= READY_WITHOUT_KEY_AFTER {
             tracing::error!(
                 secret = controller.name,
                 "no signing key: this replica does not sign its decisions, and a changed policy file applies to running applications"
             );
-            ready.open();
+            outputs.ready.open();
         }
-        let pause = if known.is_some() { POLL_INTERVAL } else { soon };
+        let pause = match &vouched {
+            Some(Vouched::Soon(rest)) if known.is_some() => *rest,
+            Some(Vouched::By(_)) if known.is_some() => POLL_INTERVAL,
+            _ => soon,
+        };
         soon = POLL_INTERVAL.min(soon * 2);
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
             true = leadership.changed() => {}
         }
+    }
+}
+
+fn report(vouched: &Vouched, metrics: &Metrics) {
+    metrics.signatures_believed.set(i64::from(matches!(vouched, Vouched::By(_))));
+    match vouched {
+        Vouched::By(_) => {
+            tracing::info!("signatures are believed: the creator policy, or client certificates, vouch for them")
+        }
+        Vouched::Soon(rest) => {
+            tracing::info!(seconds = rest.as_secs(), "signatures are believed soon: the creator policy is new")
+        }
+        Vouched::Nothing(reason) => tracing::warn!(
+            reason,
+            "decisions are not signed, and no signature is believed: install the creator policy (the chart does; or spark-usher policy --creator)"
+        ),
     }
 }
 
@@ -165,13 +222,13 @@ fn read(secret: &Secret) -> Option<KeyBytes> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::sync::watch;
 
     use super::super::lease::ElectionState;
     use super::*;
+    use crate::telemetry::registry::Registry;
 
     /// The Secret cannot be created either, as in a namespace that is being deleted.
     #[tokio::test(start_paused = true)]
@@ -185,10 +242,16 @@ mod tests {
             async { Ok::<_, std::convert::Infallible>(hyper::Response::builder().status(404).body(body).unwrap()) }
         });
         let client = kube::Client::new(service, "n");
-        let secret = SigningSecret { namespace: "n".into(), name: "s".into() };
+        let signing = Signing {
+            namespace: "n".into(),
+            secret: "s".into(),
+            vouching: Vouching { policy: "p".into(), settle: Duration::ZERO, client_certificates: true },
+        };
         let ((_state, election), (changes, _receiver)) = (watch::channel(ElectionState::NoLeader), mpsc::channel(1));
         let leading = LeadershipReceiver::new(election);
-        let run = run(client, secret, leading, changes, Latch::default(), CancellationToken::new());
+        let metrics = Arc::new(Metrics::register(&Registry::default()).unwrap());
+        let outputs = Outputs { changes, ready: Latch::default(), metrics };
+        let run = run(client, signing, Account::default(), leading, outputs, CancellationToken::new());
         assert!(tokio::time::timeout(Duration::from_secs(3), run).await.is_err());
         assert_eq!(reads.load(Ordering::Relaxed), 3, "immediately, after 0.5 s and after 1 s more");
     }

@@ -1,5 +1,6 @@
-//! CEL text that both kinds of admission policies use ([`fallback_policy`](super::fallback_policy),
-//! [`validating_policy`](super::validating_policy)). The chart's helpers generate the same.
+//! CEL text that the admission policies share ([`creator_policy`](super::creator_policy),
+//! [`fallback_policy`](super::fallback_policy), [`validating_policy`](super::validating_policy)). The chart's helpers generate the
+//! same.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
@@ -34,6 +35,46 @@ fn body(pattern: &str) -> String {
 /// A string literal.
 pub(super) fn quote(text: &str) -> String {
     json!(text).to_string()
+}
+
+/// The variables of a request: metadata of the new and the old object, empty if there is none, and the requester.
+pub(super) fn request() -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    let mut add = |name: &str, expression: String| out.push((name.to_owned(), expression));
+    for (name, path) in [("labels", "labels"), ("annotations", "annotations")] {
+        add(name, format!("has(object.metadata.{path}) ? object.metadata.{path} : {{}}"));
+    }
+    for (name, path) in [("oldLabels", "labels"), ("oldAnnotations", "annotations")] {
+        add(
+            name,
+            format!(
+                r#"request.operation == "UPDATE" && has(oldObject.metadata.{path}) ? oldObject.metadata.{path} : {{}}"#
+            ),
+        );
+    }
+    add("username", r#"has(request.userInfo.username) ? request.userInfo.username : """#.to_owned());
+    add("groups", "has(request.userInfo.groups) ? request.userInfo.groups : []".to_owned());
+    for (name, key) in [("podNames", "pod-name"), ("podUids", "pod-uid")] {
+        let key = format!("authentication.kubernetes.io/{key}");
+        add(
+            name,
+            format!(
+                r#"has(request.userInfo.extra) && "{key}" in request.userInfo.extra ? request.userInfo.extra["{key}"] : []"#
+            ),
+        );
+    }
+    out
+}
+
+/// A tenant's text if it is short and printable, otherwise a substitute for it, for messages.
+pub(super) fn shown(text: &str, exists: &str, otherwise: &str) -> String {
+    format!(r#"{exists} && {text}.size() <= 253 && {text}.matches("^[ -~]+$") ? string({text}) : {}"#, quote(otherwise))
+}
+
+/// The keys of a constant list whose entries differ between two maps.
+pub(super) fn changed(keys: &[&str], new: &str, old: &str) -> String {
+    let (new, old) = (format!("variables.{new}"), format!("variables.{old}"));
+    format!("{}.filter(key, (key in {new}) != (key in {old}) || key in {new} && {new}[key] != {old}[key])", json!(keys))
 }
 
 /// The requirements of a selector, as `matchExpressions`.

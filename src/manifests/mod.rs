@@ -2,6 +2,7 @@
 //! rules that the controller needs.
 
 mod cel;
+pub mod creator_policy;
 pub mod fallback_policy;
 pub mod rbac;
 pub mod validating_policy;

@@ -25,6 +25,8 @@ pub enum Named {
     SigningSecret,
     /// Our webhook configurations.
     Configuration,
+    /// The creator policy.
+    CreatorPolicy,
 }
 
 /// When a permission is needed.
@@ -79,6 +81,7 @@ const fn permission(
 
 const ANYWHERE: (Scope, Named, When) = (Scope::Cluster, Named::Any, When::Always);
 const OWNERS: &str = "find the driver of executors that a StatefulSet or Deployment creates";
+const VOUCHING: &str = "believe signatures only while the creator policy is installed";
 const WATCH: &[&str] = &["list", "watch"];
 
 /// All permissions except those on PodGroups, which depend on the scheduler: see [`all`].
@@ -178,6 +181,18 @@ const PERMISSIONS: &[Permission] = &[
         &["get", "patch"],
         (Scope::Cluster, Named::Configuration, When::Managed),
         "update the caBundle",
+    ),
+    permission(
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        &["get"],
+        (Scope::Cluster, Named::CreatorPolicy, When::Always),
+        VOUCHING,
+    ),
+    permission(
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+        &["get"],
+        (Scope::Cluster, Named::CreatorPolicy, When::Always),
+        VOUCHING,
     ),
     permission(
         ("admissionregistration.k8s.io", "validatingadmissionpolicies"),

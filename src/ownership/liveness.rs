@@ -85,6 +85,12 @@ impl<'s> ExecutorSet<'s> {
         self.counts.iter().filter(|counts| counts.is_undecided()).map(|counts| &counts.template)
     }
 
+    /// The same of executors whose creator our signature proves.
+    fn proven_templates(&self) -> impl Iterator<Item = &'s Arc<Template>> {
+        let proven = self.counts.iter().filter(|counts| counts.is_undecided() && counts.is_proven);
+        proven.map(|counts| &counts.template)
+    }
+
     /// Their live driver, if it is their creator, or owns the workload that creates them.
     pub fn own_driver(&self) -> Option<&Arc<DriverPod>> {
         self.driver.pod().filter(|_| self.is_own)
@@ -239,13 +245,14 @@ fn without_owner(
     set: &ExecutorSet<'_>,
 ) -> Option<(Arc<DriverPod>, bool)> {
     let host = match set.creator {
-        Some(_) => set.templates().find_map(|template| template.driver_host.as_ref()),
+        // Any tenant can name the owner, and so the creator, of executors without a signature.
+        Some(_) => set.proven_templates().find_map(|template| template.driver_host.as_ref()),
         None => set.host(),
     };
     let by_host = host.and_then(|host| resolve::from_driver_host(host, key.namespace(), snapshot));
     let by_host = by_host.map(|found| liveness_of(key.namespace(), &found.name, &found.uid, snapshot));
     // Another pod may have the address of a driver that was deleted.
-    let is_possible = |driver: &DriverPod| match set.creator.filter(|creator| creator.is_object()) {
+    let is_possible = |driver: &DriverPod| match set.creator.filter(|creator| creator.is_pod()) {
         Some(creator) => driver.creator == creator || driver.creator_of() == Some(creator),
         None => true,
     };
@@ -279,10 +286,10 @@ pub fn of(sets: &[ExecutorSet<'_>]) -> DriverLiveness {
 pub fn liveness_of(namespace: &str, name: &str, uid: &str, snapshot: &Snapshot) -> DriverLiveness {
     let known = snapshot.driver_pod(namespace, name);
     match known {
-        Some(pod) if *pod.uid == *uid && pod.phase != DriverPhase::Ended && !pod.is_executor => {
-            DriverLiveness::Alive(pod.clone())
-        }
-        Some(_) => DriverLiveness::Gone,
+        Some(pod) if *pod.uid != *uid || pod.phase == DriverPhase::Ended => DriverLiveness::Gone,
+        // Anybody who may change the pod may have written that label: it proves no exit.
+        Some(pod) if pod.is_executor => DriverLiveness::Unknown,
+        Some(pod) => DriverLiveness::Alive(pod.clone()),
         None => match snapshot.referenced.get(&PodKey::new(namespace, name)) {
             Some(ReferencedPod::Absent) => DriverLiveness::Gone,
             _ => DriverLiveness::Unknown,

@@ -13,7 +13,7 @@ use std::fmt;
 use super::workload::{self, OwningPod};
 use crate::policy::Policies;
 use crate::reason::Reason;
-use crate::signature::Creator;
+use crate::signature::{Creator, StatedCreator};
 use crate::snapshot::{DriverPod, Owner, Snapshot, Template};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
@@ -106,7 +106,7 @@ pub struct Resolution<'a> {
     /// For the gang's name: the driver from the review alone, the same on every replica.
     pub name_from_review: Option<Text<'a>>,
     /// Who created the executor, for the signature: only later executors of the same creator get what its first executor got.
-    pub creator: Creator,
+    pub creator: StatedCreator,
 }
 
 /// Resolves the driver and the owner of an executor under review.
@@ -119,7 +119,7 @@ pub fn resolve<'a>(
 ) -> Resolution<'a> {
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
     let creator = creator(requester, namespace, policies);
-    let signs = signing_creator(requester, creator.as_ref().ok(), pod, policies);
+    let signs = signing_creator(requester, creator.as_ref().ok(), pod);
     let vetoed = creator.as_ref().map_err(|reason| *reason).and_then(|creator| veto(creator, namespace, pod, snapshot));
     let owner = from_owner_reference(pod);
     let name_from_review =
@@ -137,30 +137,23 @@ pub fn resolve<'a>(
             foreign_driver = foreign.is_some_and(|owner| is_foreign(owner, requester, namespace, snapshot, policies));
             let owner = owner.or_else(|| from_workload(pod, namespace, snapshot));
             owner.or_else(|| from_driver_url(pod, namespace, snapshot)).or_else(|| {
-                app.and_then(|app| app.driver_made_by(signs)).map(|driver| found(DriverSource::AppSelector, driver))
+                app.and_then(|app| app.driver_made_by(signs.key()))
+                    .map(|driver| found(DriverSource::AppSelector, driver))
             })
         }
     };
     Resolution { driver, ownership, foreign: foreign_driver, name_from_review, creator: signs }
 }
 
-/// The creator that a signature names: the authenticated pod; else the user, and the controlling owner in the request.
-pub fn signing_creator(
-    requester: &Requester<'_>,
-    pod: Option<&FoundDriver<'_>>,
-    object: &Pod<'_>,
-    policies: &Policies,
-) -> Creator {
-    let never = policies.never_owns(&requester.username);
-    match (pod, object.controller()) {
-        (Some(pod), _) => Creator::of_pod(&pod.name, &pod.uid),
-        // Workload controllers create pods for all tenants, under one name.
-        (None, Some(owner)) => Creator::of_user(&requester.username, &owner.uid),
-        // A pod of another namespace is authenticated too, although it owns nothing here. A pod that creates for others does so
-        // beyond its own lifetime.
-        (None, None) => match requester.pod_uids.as_slice() {
-            [uid] if !never => Creator::of_user(&requester.username, uid),
-            _ => Creator::of_user(&requester.username, ""),
+/// The creator that a signature names: the authenticated pod; the workload for which a controller of the control plane creates the
+/// pod, because such a controller creates pods of all tenants under one name; else the account.
+pub fn signing_creator(requester: &Requester<'_>, pod: Option<&FoundDriver<'_>>, object: &Pod<'_>) -> StatedCreator {
+    let workload = || object.controller().filter(|_| is_workload_controller(&requester.username));
+    match pod {
+        Some(pod) => StatedCreator::of_pod(&pod.name, &pod.uid),
+        None => match workload() {
+            Some(owner) => StatedCreator::of_workload(&owner.name, &owner.uid),
+            None => StatedCreator::of_account(&requester.username),
         },
     }
 }
@@ -171,15 +164,16 @@ pub fn creator<'a>(requester: &Requester<'a>, namespace: &str, policies: &Polici
     if pod_names.is_empty() && pod_uids.is_empty() {
         return Err(Reason::NoCreator);
     }
+    // First: such an account may be of any namespace, and its pods are nobody's driver.
+    if policies.never_owns(username) {
+        return Err(Reason::CreatorNever);
+    }
     let account = username
         .strip_prefix("system:serviceaccount:")
         .and_then(|rest| rest.strip_prefix(namespace))
         .and_then(|rest| rest.strip_prefix(':'));
     if account.is_none_or(str::is_empty) {
         return Err(Reason::CreatorElsewhere);
-    }
-    if policies.never_owns(username) {
-        return Err(Reason::CreatorNever);
     }
     match (pod_names.as_slice(), pod_uids.as_slice()) {
         ([name], [uid]) if is_dns_subdomain(name) && is_uid(uid) => {
@@ -189,21 +183,19 @@ pub fn creator<'a>(requester: &Requester<'a>, namespace: &str, policies: &Polici
     }
 }
 
-/// The snapshot's objections to a creator. A cold replica has no data, and so no objection.
+/// The snapshot's objections to a creator. The API server authenticated it, so only what the API server authenticated too, and our
+/// signature proves, counts against it: no label, which anybody may write who may change the pod. A cold replica has no data, and so
+/// no objection.
 fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Snapshot) -> Result<(), Reason> {
-    if snapshot.executor(namespace, &creator.name).is_some_and(|(_, executor)| *executor.uid == *creator.uid) {
+    let executor = snapshot.executor(namespace, &creator.name).map(|(_, executor)| executor);
+    if executor.is_some_and(|executor| executor.is_proven && *executor.uid == *creator.uid) {
         return Err(Reason::CreatorIsExecutor);
     }
-    if let Some(known) = snapshot.driver_pod(namespace, &creator.name).filter(|known| *known.uid == *creator.uid) {
-        if known.is_executor {
-            return Err(Reason::CreatorIsExecutor);
-        }
-        if known.selector.is_some() && known.selector.as_deref() != pod.app_selector() {
-            return Err(Reason::CreatorOfOtherApplication);
-        }
+    let driver = snapshot.driver_pod(namespace, &creator.name).filter(|known| *known.uid == *creator.uid);
+    if driver.is_some_and(|known| known.is_proven && known.selector.as_deref() != pod.app_selector()) {
+        return Err(Reason::CreatorOfOtherApplication);
     }
-    // A pod that creates drivers and their executors for others (a syncer, an operator) exits without ending those. No pod
-    // creates itself: one that carries a signature which says so was given that of another pod, and owns nothing.
+    // A pod that creates drivers and their executors for others (a syncer, an operator) exits without ending those.
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
     match app.and_then(|app| app.driver_made_by(Creator::of_pod(&creator.name, &creator.uid))) {
         Some(_) => Err(Reason::CreatorNotDriver),
@@ -281,18 +273,20 @@ fn is_account(driver: &DriverPod, requester: &Requester<'_>, namespace: &str) ->
     requester.username.as_str() == ["system:serviceaccount:", namespace, ":", account].concat()
 }
 
-/// The controllers that create pods for StatefulSets, Deployments and Jobs; some clusters run them under one identity.
+/// The accounts of the controllers that create pods for StatefulSets, Deployments and Jobs; some clusters run them under one
+/// identity.
+pub const WORKLOAD_CONTROLLERS: [&str; 7] = [
+    "system:kube-controller-manager",
+    "system:serviceaccount:kube-system:daemon-set-controller",
+    "system:serviceaccount:kube-system:deployment-controller",
+    "system:serviceaccount:kube-system:job-controller",
+    "system:serviceaccount:kube-system:replicaset-controller",
+    "system:serviceaccount:kube-system:replication-controller",
+    "system:serviceaccount:kube-system:statefulset-controller",
+];
+
 fn is_workload_controller(username: &str) -> bool {
-    const CONTROLLERS: [&str; 6] = [
-        "statefulset-controller",
-        "replicaset-controller",
-        "deployment-controller",
-        "replication-controller",
-        "job-controller",
-        "daemon-set-controller",
-    ];
-    username == "system:kube-controller-manager"
-        || username.strip_prefix("system:serviceaccount:kube-system:").is_some_and(|name| CONTROLLERS.contains(&name))
+    WORKLOAD_CONTROLLERS.contains(&username)
 }
 
 /// Evidence for executors that are already in the cluster, for the controller: weaker than a creator, so the driver's pod is read
@@ -354,18 +348,31 @@ mod tests {
     }
 
     #[test]
-    fn user_signs_with_its_pod_of_another_namespace_unless_it_creates_for_others() {
-        let policies = Policies::new(Vec::new(), vec![Pattern::new("system:serviceaccount:tools:*")]);
-        let signs = |username: &'static str, uids: &[&'static str]| {
-            let pod_uids = uids.iter().map(|uid| Text::from(*uid)).collect();
-            let requester = Requester { username: username.into(), pod_uids, ..Requester::default() };
-            signing_creator(&requester, None, &Pod::default(), &policies)
+    fn creator_for_signature_is_pod_then_workload_then_account() {
+        const SET: &str = r#"{"metadata":{"ownerReferences":[{"apiVersion":"apps/v1","kind":"StatefulSet","name":"s","uid":"u-9","controller":true}]}}"#;
+        let owned: Pod<'_> = serde_json::from_str(SET).unwrap();
+        let signs = |username: &'static str, uids: &[&'static str], pod: &Pod<'static>| {
+            let pod_uids = uids.iter().map(|uid| Text::from(*uid)).collect::<Vec<_>>();
+            let pod_names = uids.iter().map(|_| Text::from("p")).collect();
+            let requester = Requester { username: username.into(), pod_uids, pod_names, ..Requester::default() };
+            let policies = Policies::new(Vec::new(), vec![Pattern::new("system:serviceaccount:tools:*")]);
+            let creator = creator(&requester, "team", &policies);
+            signing_creator(&requester, creator.as_ref().ok(), pod).text().to_owned()
         };
-        let (other, syncer) = ("system:serviceaccount:other:spark", "system:serviceaccount:tools:syncer");
-        assert_eq!(signs(other, &["u-1"]), Creator::of_user(other, "u-1"));
-        for uids in [&[][..], &["u-1", "u-2"]] {
-            assert_eq!(signs(other, uids), Creator::of_user(other, ""));
+        let (own, other) = ("system:serviceaccount:team:spark", "system:serviceaccount:other:spark");
+        let (syncer, controller) = ("system:serviceaccount:tools:s", WORKLOAD_CONTROLLERS[6]);
+        for (username, uids, pod, expected) in [
+            (own, &["u-1"][..], &Pod::default(), "pod/p/u-1".to_owned()),
+            (own, &["u-1"], &owned, "pod/p/u-1".to_owned()),
+            (own, &[], &owned, format!("account/{own}")),
+            (own, &["u-1", "u-2"], &owned, format!("account/{own}")),
+            (other, &["u-1"], &Pod::default(), format!("account/{other}")),
+            (syncer, &["u-1"], &Pod::default(), format!("account/{syncer}")),
+            (controller, &[], &owned, "workload/s/u-9".to_owned()),
+            // Whom a controller created a pod for is known only by the owner that it set.
+            (controller, &[], &Pod::default(), format!("account/{controller}")),
+        ] {
+            assert_eq!(signs(username, uids, pod), expected);
         }
-        assert_eq!(signs(syncer, &["u-1"]), Creator::of_user(syncer, ""));
     }
 }

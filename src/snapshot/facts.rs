@@ -10,7 +10,7 @@ use smol_str::SmolStr;
 use super::generated::{is_automatic, kept_signed_name};
 use super::owner::{MAX_NAME, MAX_UID, Owner, bounded};
 use crate::annotations::{self, MetadataField, Overrides};
-use crate::signature::{Creator, Signature};
+use crate::signature::{Creator, Signature, StatedCreator};
 use crate::spark::diagnostics::PodDiagnostics;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
@@ -126,6 +126,8 @@ pub struct Template {
     pub driver_host: Option<Arc<str>>,
     /// Our annotation with weaker evidence of the driver, `how/name/uid`; a tenant can write it too.
     pub note: Option<Arc<str>>,
+    /// The creator that they state. It is proven only with a signature ([`Executor::creator`]).
+    pub creator: Option<StatedCreator>,
     /// Their scheduling fields.
     pub scheduling: Arc<SchedulingFields>,
     /// The resources that each requests.
@@ -135,7 +137,7 @@ pub struct Template {
 impl DriverPod {
     /// Its creator, if that is proven.
     pub fn creator_of(&self) -> Option<Creator> {
-        self.signature.filter(|_| self.is_proven).map(|signature| signature.creator())
+        self.stated_creator.as_ref().filter(|_| self.is_proven).map(StatedCreator::key)
     }
 
     /// Whether it is live: it has not exited and is not being deleted.
@@ -147,7 +149,7 @@ impl DriverPod {
 impl Executor {
     /// Its creator, if that is proven.
     pub fn creator(&self) -> Option<Creator> {
-        self.signature.filter(|_| self.is_proven).map(|signature| signature.creator())
+        self.template.creator.as_ref().filter(|_| self.is_proven).map(StatedCreator::key)
     }
 
     /// The creator for whose gang it counts: the proven one, else the object that it names as its controlling owner.
@@ -243,6 +245,8 @@ pub struct DriverPod {
     pub has_workload: bool,
     /// This pod as a creator of executors.
     pub creator: Creator,
+    /// Its own creator, as the pod states it.
+    pub stated_creator: Option<StatedCreator>,
     /// The signature over its creator, as the pod carries it.
     pub signature: Option<Signature>,
     /// The name that the signature covers, as in [`Executor::signed_name`].
@@ -465,6 +469,7 @@ impl Template {
             owner: pod.controller().map(Owner::of),
             driver_host: driver_url.and_then(driver_host).map(Arc::from),
             note: pod.annotation(annotations::DRIVER).filter(|note| note.len() <= MAX_NOTE).map(Arc::from),
+            creator: pod.annotation(annotations::CREATOR).and_then(StatedCreator::parse),
             scheduling: Arc::new(keys.fields_of(pod)),
             requests: resources::of_pod(&body),
         }
@@ -530,6 +535,7 @@ impl DriverPod {
                 pod.metadata.name.as_deref().unwrap_or_default(),
                 pod.metadata.uid.as_deref().unwrap_or_default(),
             ),
+            stated_creator: pod.annotation(annotations::CREATOR).and_then(StatedCreator::parse),
             signature: pod.annotation(annotations::SIGNATURE).and_then(Signature::parse),
             signed_name: kept_signed_name(pod),
             is_proven: false,

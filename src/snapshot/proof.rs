@@ -22,9 +22,9 @@ fn cover_entry(signer: &mut Signer<'_>, place: MetadataField, key: &str, value: 
 
 /// Whether an executor's signature is ours.
 pub(super) fn proves_executor(key: &Key, app: &AppKey, executor: &Executor) -> bool {
-    let Some(signature) = &executor.signature else { return false };
     let template = &executor.template;
-    let mut signer = Signer::new(key, app.namespace(), app.selector(), signature.creator());
+    let (Some(signature), Some(creator)) = (&executor.signature, &template.creator) else { return false };
+    let mut signer = Signer::new(key, app.namespace(), app.selector(), creator);
     signer.field(labels::ROLE_EXECUTOR);
     signer.field(executor.signed_name.as_deref().unwrap_or(&executor.name));
     signer.field(profile(template.default_profile));
@@ -35,9 +35,9 @@ pub(super) fn proves_executor(key: &Key, app: &AppKey, executor: &Executor) -> b
 
 /// Whether a driver's signature is ours.
 pub(super) fn proves_driver(key: &Key, app: &AppKey, driver: &DriverPod) -> bool {
-    let Some(signature) = &driver.signature else { return false };
+    let (Some(signature), Some(creator)) = (&driver.signature, &driver.stated_creator) else { return false };
     let name = driver.signed_name.as_deref().unwrap_or(&driver.name);
-    signature.verifies(&sign_driver(Signer::new(key, app.namespace(), app.selector(), signature.creator()), name))
+    signature.verifies(&sign_driver(Signer::new(key, app.namespace(), app.selector(), creator), name))
 }
 
 /// The signature of a driver. It covers no scheduling fields, because schedulers write their own values onto drivers.

@@ -64,8 +64,8 @@ pub enum RelatedChange {
     Apis(ServedApis),
     /// The version of the installed Volcano, if it rejects pods whose PodGroup does not exist yet.
     EarlyPods(Option<Arc<str>>),
-    /// The key that signs and verifies our webhook's signatures.
-    SigningKey(Key),
+    /// The key that signs and verifies our webhook's signatures; `None` while nothing vouches for signatures.
+    SigningKey(Option<Key>),
     /// A driver returned its view.
     DriverView(DriverViewKey, Arc<DriverView>),
     /// A driver is no longer polled, or its view no longer counts.
@@ -232,9 +232,9 @@ impl Snapshot {
         }
     }
 
-    /// Verifies every signature again, with a new key.
-    fn rekey(&mut self, key: Key) -> Vec<AppKey> {
-        self.signing_key = Some(key);
+    /// Verifies every signature again, with a new key or none.
+    fn rekey(&mut self, key: Option<Key>) -> Vec<AppKey> {
+        self.signing_key = key;
         let mut touched = Vec::new();
         for (app, before) in self.apps.clone() {
             let (mut now, mut changed) = (Application::clone(&before), false);

@@ -81,7 +81,7 @@ pub struct Snapshot {
     pub apis: Option<Arc<ServedApis>>,
     /// The version of the installed Volcano, if its webhook rejects pods whose PodGroup does not exist yet.
     pub early_pods_refused_by: Option<Arc<str>>,
-    /// The key that signs and verifies our webhook's signatures; `None` while it is unknown.
+    /// The key that signs and verifies our webhook's signatures; `None` while it is unknown, or nothing vouches for signatures.
     pub(super) signing_key: Option<Key>,
     /// The location of each labelled pod by [`pod_hash`], so that a hundred thousand names are not stored twice.
     pub(super) pod_index: OrdMap<u64, PodEntry>,
@@ -92,7 +92,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The key of our webhook's signatures, if it is known.
+    /// The key of our webhook's signatures, if it is known and something vouches for signatures.
     pub fn signing_key(&self) -> Option<&Key> {
         self.signing_key.as_ref()
     }

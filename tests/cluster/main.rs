@@ -15,6 +15,7 @@
 mod cert_manager;
 mod certificates;
 mod connections;
+mod creator_policy;
 mod doctor_gang;
 mod driver_view;
 mod e2e;

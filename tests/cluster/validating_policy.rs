@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
+use crate::support::admission_policy::{self, Compiled, ENV};
 use crate::support::attackers::{attackers, objects};
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::*;
-use cel::{Context, Env, Program};
+use cel::{Context, Program};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -35,109 +36,23 @@ fn file(text: &str) -> Policies {
     (*config::from_text(text).unwrap().policies).clone()
 }
 
-/// The API server's environment has the extension for strings, too.
-static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
-    let mut env = Env::stdlib();
-    env.add_extension(cel::extensions::strings).unwrap();
-    Arc::new(env)
-});
-
-fn programs(spec: &Value) -> Vec<(String, String, Program)> {
-    let all = |list: &str, name: &str, expression: &str| -> Vec<(String, String)> {
-        let list = spec[list].as_array().cloned().unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        list.iter().map(|one| (text(&one[name]), text(&one[expression]))).collect()
-    };
-    let mut out = Vec::new();
-    for (kind, list, name, expression) in [
-        ("condition", "matchConditions", "name", "expression"),
-        ("variable", "variables", "name", "expression"),
-        ("validation", "validations", "message", "expression"),
-        ("message", "validations", "message", "messageExpression"),
-        ("audit", "auditAnnotations", "key", "valueExpression"),
-    ] {
-        for (name, text) in all(list, name, expression) {
-            // Each is a separate variable here, which is cheaper than a growing map.
-            let text = text.replace("variables.", "variables_");
-            let program = ENV.compile(&text).unwrap_or_else(|error| panic!("{name}: {text}: {error}"));
-            out.push((kind.to_owned(), name, program));
-        }
-    }
-    out
-}
-
-/// A policy with compiled expressions, and the actions of its binding.
-struct Compiled {
-    programs: Vec<(String, String, Program)>,
-    actions: Vec<String>,
-    namespaces: Value,
-}
-
 fn compiled(policies: &Policies) -> Vec<Compiled> {
     let all = manifests(policies, &parameters()).unwrap();
-    let pairs = all.chunks(2).map(|pair| {
-        assert_eq!((pair[0]["kind"].as_str(), pair[1]["kind"].as_str()), (Some(KIND), Some(BINDING)));
-        assert_eq!(pair[0]["metadata"], pair[1]["metadata"]);
-        assert_eq!(pair[1]["spec"]["policyName"], pair[0]["metadata"]["name"]);
-        Compiled {
-            programs: programs(&pair[0]["spec"]),
-            actions: serde_json::from_value(pair[1]["spec"]["validationActions"].clone()).unwrap(),
-            namespaces: pair[0]["spec"]["matchConstraints"]["namespaceSelector"].clone(),
-        }
-    });
-    pairs.collect()
+    // As the webhook has no `namespaceSelector` here, neither has the policy.
+    for policy in all.iter().step_by(2) {
+        let namespaces = &policy["spec"]["matchConstraints"]["namespaceSelector"];
+        assert_eq!(namespaces["matchExpressions"][0]["operator"], "NotIn");
+    }
+    admission_policy::compiled(&all)
 }
 
-/// The reasons for which a policy denies, warns or only audits, with their messages. Panics if an expression fails.
+/// The reasons for which a policy denies, warns or only audits, with their messages.
 fn evaluate(policy: &Compiled, review: &Value, namespace_labels: &Value) -> Vec<(String, String)> {
-    let request = &review["request"];
-    let role = |object: &Value| {
-        let role = &object["metadata"]["labels"]["spark-role"];
-        *role == "driver" || *role == "executor"
-    };
-    let rules = [("CREATE", ""), ("UPDATE", ""), ("UPDATE", "status")];
-    let sub = request["subResource"].as_str().unwrap_or_default();
-    // As the webhook has no `namespaceSelector` here, neither has the policy.
-    assert_eq!(policy.namespaces["matchExpressions"][0]["operator"], "NotIn");
-    if !rules.contains(&(request["operation"].as_str().unwrap(), sub))
-        || !(role(&request["object"]) || role(&request["oldObject"]))
-        || request["resource"]["resource"] != "pods"
-    {
-        return Vec::new();
-    }
-    let mut context = Context::with_env(Arc::clone(&ENV));
-    context.add_variable("object", request["object"].clone()).unwrap();
-    context.add_variable("oldObject", request["oldObject"].clone()).unwrap();
-    context.add_variable("request", request.clone()).unwrap();
-    let namespace = json!({"metadata": {"name": request["namespace"], "labels": namespace_labels}});
-    context.add_variable("namespaceObject", namespace).unwrap();
-    let mut out = Vec::new();
-    for (kind, name, program) in &policy.programs {
-        let value = program.execute(&context).unwrap_or_else(|error| panic!("{kind} {name}: {error}\n{review:#}"));
-        let value = value.json().unwrap();
-        match kind.as_str() {
-            "condition" if value == json!(false) => return Vec::new(),
-            // The API server evaluates variables lazily; evaluating all of them proves more.
-            "variable" => {
-                context.add_variable(format!("variables_{name}"), value).unwrap();
-            }
-            "validation" if value == json!(false) => {
-                let reason = DECIDED.iter().find(|reason| name.contains(&format!("({reason})"))).unwrap();
-                out.push(((*reason).to_owned(), String::new()));
-            }
-            "message" => {
-                let text = value.as_str().unwrap();
-                assert!(text.len() < 2000 && !text.contains(char::is_control), "{text}");
-                for (reason, message) in &mut out {
-                    if name.contains(reason.as_str()) {
-                        *message = text.to_owned();
-                    }
-                }
-            }
-            _ => assert!(value == json!(true) || matches!(kind.as_str(), "audit" | "validation"), "{kind} {value}"),
-        }
-    }
-    out
+    let found = policy.evaluate(review, namespace_labels).into_iter().map(|violation| {
+        let reason = DECIDED.iter().find(|reason| violation.message.contains(&format!("({reason})"))).unwrap();
+        ((*reason).to_owned(), violation.expression)
+    });
+    found.collect()
 }
 
 /// The reasons for which any policy denies, and the reasons that any policy finds.
@@ -175,12 +90,7 @@ fn by_webhook(policies: &Policies, review: &Value, labels: &Value) -> (BTreeSet<
 fn assert_agreement(policies: &Policies, all: &[Compiled], what: &str, review: &Value, labels: &Value) -> usize {
     let (by_policies, by_webhook) = (by_policies(all, review, labels), by_webhook(policies, review, labels));
     let (mut denied, mut found) = by_webhook;
-    // The policies never check the owner for accounts in creators.never; the webhook does outside the account's own namespace.
     let username = review["request"]["userInfo"]["username"].as_str().unwrap_or_default();
-    if policies.never_owns(username) {
-        denied.remove("OwnerNotCreator");
-        found.remove("OwnerNotCreator");
-    }
     // Neither receives requests by nodes: see the match conditions of the chart's webhook.
     if username.starts_with("system:node:") {
         (denied, found) = Default::default();

@@ -306,9 +306,9 @@ fn signing_key_that_arrives_later_verifies_observed_executors() {
     let first = admitted(1, &signing(), &policies);
     let mut late = snapshot_with(&[driver(), first.clone()]);
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
-    late.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
+    late.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
     assert!(late.executor("default", "nb-exec-1").unwrap().1.is_proven);
-    late.apply(Change::Related(RelatedChange::SigningKey(spark_usher::signature::Key::new(&[8; 32]))));
+    late.apply(Change::Related(RelatedChange::SigningKey(Some(spark_usher::signature::Key::new(&[8; 32])))));
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
     // For another application, the same signature proves nothing.
     let other_app = observed_with_key(&[first.label("spark-app-selector", "spark-other")]);

@@ -365,7 +365,7 @@ fn group_name_of_volcano_controller_creates_no_pod_group() {
 #[test]
 fn foreign_driver_claiming_application_does_not_change_pod_group() {
     let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
+    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
     cluster.driver("spark.executor.instances=3");
     cluster.executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 3);

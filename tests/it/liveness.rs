@@ -175,3 +175,38 @@ fn stateful_set_that_names_a_driver_is_not_its_own_if_the_driver_itself_has_crea
     observe(&mut snapshot, &owned(1, DRIVER_UID));
     assert_eq!(own(&snapshot), [Some(Creator::of_pod("nb-driver", DRIVER_UID))]);
 }
+
+#[test]
+fn driver_with_the_label_of_an_executor_is_not_gone() {
+    // As a GET returns the pod, which is no driver by its label any more.
+    let mut snapshot = snapshot_with(&[owned(1, DRIVER_UID)]);
+    let patched = driver().label("spark-role", "executor").without_label("spark-app-selector");
+    referenced(&mut snapshot, &patched);
+    assert_eq!(driver_of(&snapshot, None), "Unknown");
+    referenced(&mut snapshot, &patched.clone().phase("Failed"));
+    assert_eq!(driver_of(&snapshot, None), "Gone");
+    // With the application's label, the snapshot counts it among the executors.
+    let mut snapshot = snapshot_with(&[owned(1, DRIVER_UID)]);
+    observe(&mut snapshot, &driver().label("spark-role", "executor"));
+    assert!(drivers(&snapshot, None).iter().all(|(_, driver)| driver == "Unknown"), "{:?}", drivers(&snapshot, None));
+}
+
+#[test]
+fn unsigned_executors_do_not_choose_the_driver_of_a_workloads_executors() {
+    let policies = only(policy("volcano"));
+    let set = || executor(1).named("set-0").owned_by("StatefulSet", "set", "s1");
+    let controller = "system:serviceaccount:kube-system:statefulset-controller";
+    let mut snapshot = signing();
+    observe(&mut snapshot, &driver().ip(ADDRESS));
+    observe(&mut snapshot, &pod("evil").driver_of("spark-evil").ip("10.0.0.66").stored("v1").phase("Running"));
+    let forged = executor(0).stored("e0").driver_url("10.0.0.66").owned_by("StatefulSet", "set", "s1");
+    observe(&mut snapshot, &forged);
+    let of_set = |snapshot: &Snapshot| {
+        let all = drivers(snapshot, None);
+        all.into_iter().find(|(creator, _)| *creator == Some(Creator::of_workload("set", "s1"))).unwrap().1
+    };
+    assert_eq!(of_set(&snapshot), "Unknown");
+    let signed = answer(&set().driver_url(ADDRESS).created_by(controller), &snapshot, &policies).object;
+    observe(&mut snapshot, &PodBuilder(signed).stored("e1"));
+    assert_eq!(of_set(&snapshot), "nb-driver");
+}

@@ -246,12 +246,16 @@ fn creator_must_be_one_allowed_pod_of_same_namespace() {
 fn creator_known_as_executor_other_driver_or_operator_is_not_the_driver() {
     let by =
         |name: &str, uid: &str, snapshot: &Snapshot| answer(&executor(9).created_by_pod(name, uid), snapshot, &none());
-    let siblings = snapshot_with(&[executor(1).stored("e1")]);
+    let mut siblings = signing();
+    let first = by_driver(&executor(1), &siblings, &volcano()).object;
+    observe(&mut siblings, &PodBuilder(first).stored("e1"));
     let outcome = by("nb-exec-1", "e1", &siblings);
     assert_eq!(outcome.decision.reason, Reason::CreatorIsExecutor);
     assert!(!has_owner(&outcome));
     assert_eq!(by("nb-exec-1", "e2", &siblings).decision.reason, Reason::Owned, "a new pod with the same name");
-    let other = snapshot_with(&[pod("other").driver_of("spark-other").stored("o1").phase("Running")]);
+    let mut other = signing();
+    let made = answer(&pod("other").driver_of("spark-other").created_by("airflow"), &other, &none());
+    observe(&mut other, &PodBuilder(made.object).stored("o1").phase("Running"));
     assert_eq!(by("other", "o1", &other).decision.reason, Reason::CreatorOfOtherApplication);
     // A creator of both the driver and its executors is a syncer or an operator: its exit does not end the application.
     let mut known = signing();
@@ -264,6 +268,24 @@ fn creator_known_as_executor_other_driver_or_operator_is_not_the_driver() {
     assert_eq!(by("nb-driver", DRIVER_UID, &known).decision.reason, Reason::Owned);
     let claimed = snapshot_with(&[driver()]);
     assert_eq!(by("notebook", "n1", &claimed).decision.reason, Reason::Owned, "any client can label a pod as a driver");
+}
+
+#[test]
+fn labels_patched_onto_a_driver_take_no_owner_from_its_executors() {
+    // As the webhook signed it, and as a pod without labels (a notebook).
+    let made = answer(&pod("nb-driver").driver_of(APP).created_by("airflow"), &signing(), &none()).object;
+    for before in [PodBuilder(made), pod("nb-driver")] {
+        for (key, value) in
+            [("spark-role", "executor"), ("spark-app-selector", "spark-other"), ("spark-role", "driver")]
+        {
+            let mut known = signing();
+            let patched = before.clone().label("spark-app-selector", APP).label(key, value);
+            observe(&mut known, &patched.stored(DRIVER_UID).phase("Running"));
+            let outcome = by_driver(&executor(1), &known, &none());
+            assert_eq!(outcome.decision.reason, Reason::Owned, "{key}={value}");
+            assert!(has_owner(&outcome));
+        }
+    }
 }
 
 #[test]

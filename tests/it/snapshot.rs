@@ -289,7 +289,7 @@ fn executor_counts_follow_creators_and_signing_key() {
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);
     // With another key no signature is valid, and with the right one all are.
     for key in [spark_usher::signature::Key::new(&[8; 32]), signing_key()] {
-        snapshot.apply(Change::Related(RelatedChange::SigningKey(key)));
+        snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(key))));
         assert_eq!(maintained_counts(&snapshot), recomputed_counts(&snapshot));
     }
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);

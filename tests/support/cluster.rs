@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, SelfSubjectReview, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -21,9 +21,10 @@ use serde_json::{Value, json};
 use spark_usher::app::{App, CertificateSource, ConfigSource, Options as AppOptions};
 use spark_usher::cluster::client::Cluster as Connection;
 use spark_usher::cluster::lease::Election;
-use spark_usher::cluster::signing::SigningSecret;
+use spark_usher::cluster::signing::Signing;
+use spark_usher::cluster::vouching::Vouching;
 use spark_usher::http::capacity::Capacities;
-use spark_usher::manifests::webhooks;
+use spark_usher::manifests::{creator_policy, webhooks};
 use spark_usher::runtime::clock;
 use spark_usher::sandbox::{Options, Pods, Sandbox};
 use spark_usher::tls::ca::Authority;
@@ -95,8 +96,33 @@ impl Cluster {
         Ok(created["metadata"]["annotations"].get("spark-usher.io/by").is_some())
     }
 
+    /// The user name of this client, which is that of the replicas.
+    pub async fn account(&self) -> String {
+        let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
+        let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.unwrap();
+        review.status.unwrap().user_info.unwrap().username.unwrap()
+    }
+
+    /// Installs the creator policy, unless an earlier replica has, so that replicas of this client's account believe signatures.
+    pub async fn install_creator_policy(&self) {
+        let account = self.account().await;
+        for manifest in creator_policy::manifests(creator_policy::NAME, &account).unwrap() {
+            let (api, object) = self.admission_policy(&manifest);
+            match api.create(&PostParams::default(), &object).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                created => drop(created.unwrap()),
+            }
+        }
+    }
+
     /// Creates an admission policy or its binding, and returns it as the API server has it.
     pub async fn create_admission_policy(&self, manifest: &Value) -> Value {
+        let (api, object) = self.admission_policy(manifest);
+        serde_json::to_value(api.create(&PostParams::default(), &object).await.unwrap()).unwrap()
+    }
+
+    /// The object of a manifest, and its API.
+    pub fn admission_policy(&self, manifest: &Value) -> (Api<DynamicObject>, DynamicObject) {
         let kind = manifest["kind"].as_str().unwrap();
         let plural = kind.to_lowercase().strip_suffix('y').map(|stem| format!("{stem}ies"));
         let resource = ApiResource {
@@ -106,9 +132,7 @@ impl Cluster {
             kind: kind.to_owned(),
             plural: plural.unwrap_or_else(|| format!("{}s", kind.to_lowercase())),
         };
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let object = serde_json::from_value(manifest.clone()).unwrap();
-        serde_json::to_value(api.create(&PostParams::default(), &object).await.unwrap()).unwrap()
+        (Api::all_with(self.client.clone(), &resource), serde_json::from_value(manifest.clone()).unwrap())
     }
 
     /// A cluster without a scheduler and kubelets.
@@ -438,7 +462,7 @@ impl Cluster {
     /// Registers a replica's webhook for all of this test's namespaces.
     pub async fn register(&self, name: &str, app: &App) {
         let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
-        let ca = std::fs::read_to_string(self.folder.path().join(format!("{name}.ca"))).unwrap();
+        let ca = self.ca(name);
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let names = namespaces.list(&Default::default()).await.unwrap().items;
         let names: Vec<String> = names.iter().map(ResourceExt::name_any).collect();
@@ -453,6 +477,11 @@ impl Cluster {
         let _ = api.delete(webhooks::VALIDATING_NAME, &DeleteParams::default()).await;
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
         self.registered().await;
+    }
+
+    /// The CA (PEM) of a replica's certificate.
+    pub fn ca(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(format!("{name}.ca"))).unwrap()
     }
 
     /// Deletes the MutatingWebhookConfiguration.
@@ -472,6 +501,7 @@ impl Cluster {
 
     /// Starts another replica, with a certificate from this source.
     pub async fn usher_with(&self, config: &str, name: &str, certificate: CertificateSource) -> App {
+        self.install_creator_policy().await;
         let path = self.folder.path().join(format!("{name}.yaml"));
         std::fs::write(&path, config).unwrap();
         let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
@@ -488,7 +518,15 @@ impl Cluster {
             capacities: Capacities::default(),
             config: ConfigSource::File(path),
             validating_policies: None,
-            signing: Some(SigningSecret { namespace: self.namespace.clone(), name: "spark-usher-signing".into() }),
+            signing: Some(Signing {
+                namespace: self.namespace.clone(),
+                secret: "spark-usher-signing".into(),
+                vouching: Vouching {
+                    policy: creator_policy::NAME.into(),
+                    settle: Duration::ZERO,
+                    client_certificates: false,
+                },
+            }),
             file_poll_interval: Duration::from_millis(100),
             election: Election {
                 namespace: self.namespace.clone(),
@@ -606,7 +644,7 @@ impl Real {
                 folder,
                 &[
                     format!("--kubeconfig={}", at("kubeconfig")),
-                    "--controllers=garbage-collector-controller".into(),
+                    "--controllers=garbage-collector-controller,validatingadmissionpolicy-status-controller".into(),
                     "--leader-elect=false".into(),
                     "--secure-port=0".into(),
                 ],

@@ -7,6 +7,7 @@
     reason = "each test binary uses its part of it, with the real clock and tasks of its own"
 )]
 
+pub mod admission_policy;
 pub mod attackers;
 pub mod caller;
 pub mod cert_manager;
@@ -231,7 +232,7 @@ pub fn signing_key() -> Key {
 /// An empty snapshot of a replica that signs its decisions.
 pub fn signing() -> Snapshot {
     let mut snapshot = Snapshot::default();
-    snapshot.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
+    snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
     snapshot
 }
 

@@ -22,8 +22,9 @@ use crate::cli::output::{FAILED, OK, block_on, failed};
 use crate::cluster::client::Cluster;
 use crate::cluster::lease::{self, Election};
 use crate::cluster::limit::Rate;
-use crate::cluster::signing::SigningSecret;
+use crate::cluster::signing::Signing;
 use crate::cluster::view::resource;
+use crate::cluster::vouching::Vouching;
 use crate::config;
 use crate::controller::Settings;
 use crate::http::capacity::Capacities;
@@ -177,7 +178,12 @@ async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, scenarios: &[Scena
         capacities: Capacities::default(),
         config: ConfigSource::Given(Box::new(config)),
         validating_policies: None,
-        signing: Some(SigningSecret { namespace: "default".to_owned(), name: "spark-usher-signing".to_owned() }),
+        signing: Some(Signing {
+            namespace: "default".to_owned(),
+            secret: "spark-usher-signing".to_owned(),
+            // Only the sandbox, which authenticates its clients, calls this webhook.
+            vouching: Vouching { policy: String::new(), settle: Duration::ZERO, client_certificates: true },
+        }),
         file_poll_interval: Duration::from_secs(10),
         election: Election {
             namespace: "default".to_owned(),

@@ -65,6 +65,7 @@ pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
     if let Some((_, webhook)) = facts.validating.as_ref().ok().and_then(|all| find(all, VALIDATE)) {
         certificate(facts, "validating", &webhook, &mut out);
     }
+    super::policies::creator_policy(facts, &mut out);
     super::policies::examine(facts, policies.as_ref(), &mut out);
     trial(facts, ours.as_ref().map(|(_, webhook)| webhook), &mut out);
     permissions(facts, policies.as_ref(), &mut out);

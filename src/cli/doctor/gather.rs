@@ -13,7 +13,9 @@ use super::finding::Found;
 use crate::annotations;
 use crate::cluster::client::Brief;
 use crate::cluster::view::resource;
+use crate::cluster::vouching::{self, Vouching};
 use crate::json::{at, entries, list, text};
+use crate::manifests::creator_policy;
 use crate::manifests::rbac::{self, Named, Permission, Scope};
 use crate::reason::Reason;
 use crate::spark::labels;
@@ -35,6 +37,10 @@ pub(super) struct Facts {
     pub(super) volcano_images: Found<Vec<String>>,
     /// spark-usher's ValidatingAdmissionPolicies and their bindings.
     pub(super) policy_objects: Found<Vec<Value>>,
+    /// The objects of the creator policy that exist.
+    pub(super) creator_objects: Found<Vec<Value>>,
+    /// What may vouch for signatures; `None` if the installation signs nothing.
+    pub(super) vouching: Option<Vouching>,
     /// The user name of spark-usher's account.
     pub(super) account: String,
     pub(super) namespaces: Found<Vec<Value>>,
@@ -118,6 +124,7 @@ pub(super) async fn gather(
     let own = own.collect::<Vec<_>>().join(",");
     let account = text(&pod, &["serviceAccountName"]);
     let lease = arg("--lease").unwrap_or_else(|| annotations::USHER.to_owned());
+    let creator = arg("--creator-policy").unwrap_or_else(|| creator_policy::NAME.to_owned());
     Ok(Facts {
         now,
         namespace: namespace.to_owned(),
@@ -127,6 +134,12 @@ pub(super) async fn gather(
         volcano_images: volcano_images(client, &validating).await,
         validating,
         policy_objects: crate::cluster::policies::live(client).await.map_err(|error| Brief(&error).to_string()),
+        creator_objects: vouching::live(client, &creator).await.map_err(|error| Brief(&error).to_string()),
+        vouching: arg("--signing-secret").map(|_| Vouching {
+            policy: creator.clone(),
+            settle: vouching::SETTLE,
+            client_certificates: arg("--client-ca").is_some(),
+        }),
         account: format!("system:serviceaccount:{namespace}:{}", if account.is_empty() { "default" } else { account }),
         namespaces: all(resource("", "v1", "Namespace", "namespaces"), None, "").await,
         pods: all(resource("", "v1", "Pod", "pods"), Some(namespace), &own).await,
@@ -139,7 +152,7 @@ pub(super) async fn gather(
             account,
             &lease,
             (secret.as_deref(), arg("--signing-secret").as_deref()),
-            (arg("--mutating-configuration").as_deref(), arg("--validating-configuration").as_deref()),
+            (arg("--mutating-configuration").as_deref(), arg("--validating-configuration").as_deref(), &creator),
         )
         .await
         .map_err(|error| Brief(&error).to_string()),
@@ -237,7 +250,7 @@ async fn may(
     account: &str,
     lease: &str,
     (secret, signing): (Option<&str>, Option<&str>),
-    (mutating, validating): (Option<&str>, Option<&str>),
+    (mutating, validating, creator): (Option<&str>, Option<&str>, &str),
 ) -> kube::Result<Vec<(Permission, &'static str, bool)>> {
     let api: Api<SubjectAccessReview> = Api::all(client.clone());
     let mut out = Vec::new();
@@ -251,6 +264,7 @@ async fn may(
                 Named::SigningSecret => signing.map(str::to_owned),
                 Named::Configuration if permission.resource.starts_with("mutating") => mutating.map(str::to_owned),
                 Named::Configuration => validating.map(str::to_owned),
+                Named::CreatorPolicy => creator_policy::names(creator).into_iter().next(),
                 Named::Any => None,
             };
             if permission.named == Named::Configuration && name.is_none() {

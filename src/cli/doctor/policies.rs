@@ -1,4 +1,4 @@
-//! Checks that the ValidatingAdmissionPolicies in the cluster match the policy file.
+//! Checks that the ValidatingAdmissionPolicies in the cluster match the policy file, and that the creator policy is installed.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,42 @@ use serde_json::Value;
 use super::finding::{Finding, readable};
 use super::gather::Facts;
 use crate::annotations;
+use crate::cluster::vouching::Vouched;
 use crate::json::text;
 use crate::manifests::validating_policy::{KIND, Parameters, differences, manifests, namespaces_of};
 use crate::policy::{Policies, Validate};
 
 const UPDATE: &str = "run helm upgrade with validatingPolicy.enabled, or spark-usher policy --validating | kubectl apply -f -; then delete \
                       the objects of policies that are no longer in the file";
+
+/// Whether replicas sign their decisions and believe signatures.
+pub(super) fn creator_policy(facts: &Facts, out: &mut Vec<Finding>) {
+    if facts.deployments.is_err() {
+        return; // Its arguments are not known.
+    }
+    let Some(vouching) = &facts.vouching else {
+        out.push(Finding::warning(
+            "decisions are not signed: a changed policy file applies to running applications, and executors have no proven creator",
+            "set --signing-secret, as the chart does",
+        ));
+        return;
+    };
+    if vouching.client_certificates {
+        out.push(Finding::ok("signatures are believed: clients of the webhook need a certificate"));
+        return;
+    }
+    let Some(live) = readable(&facts.creator_objects, "the creator policy", out) else { return };
+    out.push(match vouching.judge(live, &facts.account, facts.now) {
+        Vouched::By(_) | Vouched::Soon(_) => Finding::ok("signatures are believed: the creator policy is installed"),
+        Vouched::Nothing(reason) => Finding::warning(
+            format!("decisions are not signed, and no signature is believed: {reason}"),
+            format!(
+                "run helm upgrade, or spark-usher policy --creator --account {} | kubectl apply -f -",
+                facts.account
+            ),
+        ),
+    });
+}
 
 pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
     let (Some(policies), Some(live)) = (policies, readable(&facts.policy_objects, "ValidatingAdmissionPolicies", out))

@@ -6,6 +6,7 @@ use super::checks::examine;
 use super::finding::{Finding, Grade};
 use super::gather::{Facts, Policy, Trial};
 use super::*;
+use crate::cluster::vouching::{SETTLE, Vouching};
 use crate::tls::ca::Authority;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -40,6 +41,11 @@ fn secret(authority: &Authority) -> Value {
     json!({"data": {"tls.crt": STANDARD.encode(pair.certificate), "tls.key": STANDARD.encode(pair.key)}})
 }
 
+/// The creator policy as it is installed.
+fn creator_policy(account: &str) -> Vec<Value> {
+    crate::manifests::creator_policy::manifests("spark-usher", account).unwrap()
+}
+
 /// An installation without problems.
 fn healthy() -> Facts {
     let authority = Authority::new("ours", NOW).unwrap();
@@ -55,6 +61,8 @@ fn healthy() -> Facts {
         validating: Ok(vec![configuration("spark-usher", &webhook("validate.spark-usher.io", authority.pem()))]),
         volcano_images: Ok(Vec::new()),
         policy_objects: Ok(Vec::new()),
+        creator_objects: Ok(creator_policy("system:serviceaccount:spark-usher:spark-usher")),
+        vouching: Some(Vouching { policy: "spark-usher".into(), settle: SETTLE, client_certificates: false }),
         account: "system:serviceaccount:spark-usher:spark-usher".into(),
         namespaces: Ok(["spark-usher", "kube-system", "team-a"].map(namespace).into()),
         deployments: Ok(vec![json!({
@@ -107,6 +115,21 @@ fn healthy_installation_has_only_ok_findings() {
     let all = examine(&healthy());
     assert!(all.iter().all(|finding| finding.grade == Grade::Ok && finding.fix.is_empty()), "{all:#?}");
     assert!(all.len() >= 12, "{all:#?}");
+}
+
+#[test]
+fn signatures_that_nothing_vouches_for_are_reported() {
+    let mut facts = healthy();
+    facts.creator_objects = Ok(Vec::new());
+    warned(&facts, "ValidatingAdmissionPolicy spark-usher.creator.spark-usher.io is missing");
+    facts.creator_objects = Ok(creator_policy("system:serviceaccount:elsewhere:spark-usher"));
+    warned(&facts, "no signature is believed");
+    facts.creator_objects = Err("is forbidden".into());
+    warned(&facts, "creator policy");
+    facts.vouching.as_mut().unwrap().client_certificates = true;
+    assert!(examine(&facts).iter().all(|finding| finding.grade == Grade::Ok));
+    facts.vouching = None;
+    warned(&facts, "decisions are not signed");
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub fn differences(live: &[Value], expected: &[Value]) -> Vec<String> {
         };
         let hash = ["metadata", "annotations", annotations::POLICY_HASH];
         let contained = match (at(found, &["spec"]), at(object, &["spec"])) {
-            (Some(found), Some(expected)) => contains(found, expected) && !narrows(found),
+            (Some(found), Some(expected)) => contains(found, expected) && !narrows(found, expected),
             _ => false,
         };
         if text(found, &hash) != text(object, &hash) {
@@ -48,21 +48,25 @@ fn contains(found: &Value, expected: &Value) -> bool {
 }
 
 /// Whether a spec has a field that narrows the object's scope compared to ours: a binding's matchResources and paramRef, a
-/// policy's paramKind and excludeResourceRules.
-fn narrows(spec: &Value) -> bool {
-    let has =
-        |path: &[&str]| at(spec, path).is_some_and(|value| !matches!(value, Value::Array(list) if list.is_empty()));
-    let resources = at(spec, &["matchResources"]).into_iter();
-    let bounds = ["namespaceSelector", "objectSelector", "resourceRules", "excludeResourceRules"];
-    let bounded = |resources: &Value| {
-        bounds.iter().any(|key| match resources.get(*key) {
-            Some(Value::Object(map)) => !map.is_empty(),
-            Some(Value::Array(list)) => !list.is_empty(),
-            _ => false,
-        })
+/// policy's paramKind, excludeResourceRules, and selectors that ours does not have.
+fn narrows(spec: &Value, expected: &Value) -> bool {
+    let has = |spec: &Value, path: &[&str]| match at(spec, path) {
+        None => false,
+        Some(Value::Object(map)) => !map.is_empty(),
+        Some(Value::Array(list)) => !list.is_empty(),
+        Some(_) => true,
     };
-    has(&["paramKind"])
-        || has(&["paramRef"])
-        || has(&["matchConstraints", "excludeResourceRules"])
-        || resources.into_iter().any(bounded)
+    [
+        &["paramKind"][..],
+        &["paramRef"],
+        &["matchConstraints", "excludeResourceRules"],
+        &["matchConstraints", "namespaceSelector"],
+        &["matchConstraints", "objectSelector"],
+        &["matchResources", "namespaceSelector"],
+        &["matchResources", "objectSelector"],
+        &["matchResources", "resourceRules"],
+        &["matchResources", "excludeResourceRules"],
+    ]
+    .into_iter()
+    .any(|path| has(spec, path) && !has(expected, path))
 }

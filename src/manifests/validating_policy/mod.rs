@@ -89,7 +89,7 @@ pub const BINDING: &str = "ValidatingAdmissionPolicyBinding";
 pub const SUFFIX: &str = ".spark-usher.io";
 
 /// Whether a text is a plausible user name. A service account's name is often given without its prefix.
-fn is_account(name: &str) -> bool {
+pub(super) fn is_account(name: &str) -> bool {
     let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '*' | '?');
     let parts: Vec<&str> = name.split(':').collect();
     let sound = match parts.as_slice() {

@@ -8,7 +8,7 @@ use super::choice::{by_namespace_labels, conjunction, either, first, restricting
 use super::parameters::Parameters;
 use crate::annotations::{self, MetadataField};
 use crate::gang::{self, GangScheduler};
-use crate::manifests::cel::{any_of, quote};
+use crate::manifests::cel::{any_of, changed, quote, request, shown};
 use crate::policy::{DEFAULT_SCHEDULER, Pattern, Policies, Policy};
 use crate::spark::labels;
 
@@ -16,8 +16,6 @@ use crate::spark::labels;
 const MAX_MATCHED: usize = 4096;
 /// At most this many owners are compared regardless of their order; longer lists are compared in order, which costs little.
 const MAX_OWNERS: usize = 256;
-const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
 /// All variables, each after those that it uses. The API server evaluates only those that are used.
 pub(super) fn variables(
@@ -28,31 +26,11 @@ pub(super) fn variables(
 ) -> Vec<(String, String)> {
     let mut out: Vec<(String, String)> = Vec::new();
     let mut add = |name: &str, expression: String| out.push((name.to_owned(), expression));
-    for (name, path) in [("labels", "labels"), ("annotations", "annotations")] {
-        add(name, format!("has(object.metadata.{path}) ? object.metadata.{path} : {{}}"));
-    }
-    for (name, path) in [("oldLabels", "labels"), ("oldAnnotations", "annotations")] {
-        add(
-            name,
-            format!(
-                r#"request.operation == "UPDATE" && has(oldObject.metadata.{path}) ? oldObject.metadata.{path} : {{}}"#
-            ),
-        );
-    }
-    add("username", r#"has(request.userInfo.username) ? request.userInfo.username : """#.to_owned());
-    add("groups", "has(request.userInfo.groups) ? request.userInfo.groups : []".to_owned());
+    request().into_iter().for_each(|(name, expression)| add(&name, expression));
     add("trusted", trusted(policies, &parameters.account));
     let never = any_of(policies.creators_never());
     let has_never = policies.creators_never().next().is_some();
     add("never", if has_never { format!("variables.username.matches({})", quote(&never)) } else { "false".to_owned() });
-    for (name, key) in [("podNames", POD_NAME), ("podUids", POD_UID)] {
-        add(
-            name,
-            format!(
-                r#"has(request.userInfo.extra) && "{key}" in request.userInfo.extra ? request.userInfo.extra["{key}"] : []"#
-            ),
-        );
-    }
     // If a pod created the executor: the claimed driver, and whether it is that pod.
     add(
         "controllers",
@@ -102,9 +80,7 @@ pub(super) fn variables(
             ),
         );
     }
-    let protected_keys = gang::keys().chain(
-        [annotations::BY, annotations::DRIVER, annotations::SIGNATURE].map(|key| (MetadataField::Annotation, key)),
-    );
+    let protected_keys = gang::keys().chain(annotations::PROTECTED.map(|key| (MetadataField::Annotation, key)));
     let (label_keys, annotation_keys): (Vec<_>, Vec<_>) =
         protected_keys.partition(|(place, _)| *place == MetadataField::Label);
     let sorted = |keys: Vec<(MetadataField, &'static str)>| {
@@ -129,11 +105,6 @@ pub(super) fn variables(
     out
 }
 
-/// A tenant's text if it is short and printable, otherwise a substitute for it, for messages.
-fn shown(text: &str, exists: &str, otherwise: &str) -> String {
-    format!(r#"{exists} && {text}.size() <= 253 && {text}.matches("^[ -~]+$") ? string({text}) : {}"#, quote(otherwise))
-}
-
 /// Whether the requester may change everything, as in [`validate`](crate::admission::validate()).
 fn trusted(policies: &Policies, account: &str) -> String {
     let names = json!(["system:kube-controller-manager", "system:kube-scheduler", "system:apiserver", account]);
@@ -148,12 +119,6 @@ fn trusted(policies: &Policies, account: &str) -> String {
         any.push(format!("variables.groups.exists(group, group.matches({regex}))"));
     }
     any.join(" || ")
-}
-
-/// The keys of a constant list whose entries an update changed.
-fn changed(keys: &[&str], new: &str, old: &str) -> String {
-    let (new, old) = (format!("variables.{new}"), format!("variables.{old}"));
-    format!("{}.filter(key, (key in {new}) != (key in {old}) || key in {new} && {new}[key] != {old}[key])", json!(keys))
 }
 
 /// The queues that a pod newly names to its scheduler, and those that its policy does not allow.

@@ -6,7 +6,7 @@ use spark_usher::snapshot::ReferencedPod;
 
 /// A replica that signs, and this pod as its webhook lets this creator create it, running.
 fn signed(scene: &mut Scene, review: &serde_json::Value) -> PodBuilder {
-    scene.harness.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
+    scene.harness.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
     let admitted = answer(review, &signing(), &only(policy("volcano"))).object.into_pod();
     let name = admitted.0["metadata"]["name"].as_str().unwrap().to_owned();
     admitted.stored(&format!("uid-{name}")).phase("Running")
@@ -57,7 +57,7 @@ fn executors_whose_owner_was_withheld_are_orphans_when_their_creator_is_gone() {
     };
     // This replica has never seen the driver.
     let mut scene = Scene::new(act(RecoveryRule::Orphans));
-    scene.harness.apply(Change::Related(RelatedChange::SigningKey(signing_key())));
+    scene.harness.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
     let withheld = admitted(&review(1, ("notebook", "n1"), "creator/other/o1"), &crate::mutation::none());
     // A tenant replaces the note after admission, or writes one where the webhook does not run.
     let replaced = admitted(&review(2, ("living", "l1"), ""), &crate::mutation::none())

@@ -65,7 +65,7 @@ const FOUND_BY_SEED: &[(Bug, u64)] = &[
     (Bug::FailuresNotKept, 59),
     (Bug::GivenUpAtOnce, 151),
     (Bug::GraceCountsOutages, 29),
-    (Bug::HopelessInClientMode, 94),
+    (Bug::HopelessInClientMode, 2764),
     (Bug::IncompleteViewCounts, 79),
     (Bug::NoBackOff, 73),
     (Bug::OrphansAtOnce, 35),

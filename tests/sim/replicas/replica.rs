@@ -13,7 +13,8 @@ use spark_usher::cluster::lease::{Election, LeadershipReceiver};
 use spark_usher::cluster::limit::Rate;
 use spark_usher::cluster::metrics::Metrics;
 use spark_usher::cluster::replica::{self, ReplicaConfig};
-use spark_usher::cluster::signing::SigningSecret;
+use spark_usher::cluster::signing::Signing;
+use spark_usher::cluster::vouching::{Account, Vouching};
 use spark_usher::controller::{DriverAnswer, PollError, Settings};
 use spark_usher::policy::Policies;
 use spark_usher::recovery::DriverPoll;
@@ -46,7 +47,11 @@ impl Replica {
         dry_run: watch::Receiver<bool>,
     ) -> Replica {
         let shutdown = CancellationToken::new();
-        let secret = SigningSecret { namespace: "default".into(), name: "spark-usher-signing".into() };
+        let signing = Signing {
+            namespace: "default".into(),
+            secret: "spark-usher-signing".into(),
+            vouching: Vouching { policy: String::new(), settle: Duration::ZERO, client_certificates: true },
+        };
         let work = ReplicaConfig {
             cluster: Cluster::by(connection.client(routes.clone()), "default"),
             election: Election {
@@ -58,7 +63,8 @@ impl Replica {
             },
             policies: policies.clone(),
             dry_run,
-            signing: Some((secret, Latch::default())),
+            signing: Some((signing, Latch::default())),
+            account: Account::default(),
             rate: Rate::default(),
             driver_api: DriverApi::of(|poll| ready(driver_answer(&poll)).boxed()),
             watch_silence: Settings::default().watch_silence,

@@ -1,0 +1,122 @@
+//! Evaluates ValidatingAdmissionPolicies with the `cel` crate, as an API server does.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
+
+use std::sync::{Arc, LazyLock};
+
+use cel::{Context, Env, Program};
+use serde_json::{Value, json};
+use spark_usher::manifests::validating_policy::{BINDING, KIND};
+
+/// The API server's environment has the extension for strings, too.
+pub static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let mut env = Env::stdlib();
+    env.add_extension(cel::extensions::strings).unwrap();
+    Arc::new(env)
+});
+
+/// A policy with compiled expressions, and the actions of its binding.
+pub struct Compiled {
+    programs: Vec<(&'static str, String, Program)>,
+    constraints: Value,
+    pub actions: Vec<String>,
+}
+
+/// A validation that does not hold: its message, and that of its expression.
+pub struct Violation {
+    pub message: String,
+    pub expression: String,
+}
+
+/// Compiles policies, each followed by its binding.
+pub fn compiled(manifests: &[Value]) -> Vec<Compiled> {
+    let pairs = manifests.chunks(2).map(|pair| {
+        assert_eq!((pair[0]["kind"].as_str(), pair[1]["kind"].as_str()), (Some(KIND), Some(BINDING)));
+        assert_eq!(pair[0]["metadata"], pair[1]["metadata"]);
+        assert_eq!(pair[1]["spec"]["policyName"], pair[0]["metadata"]["name"]);
+        assert_eq!(pair[0]["spec"]["failurePolicy"], "Fail");
+        Compiled {
+            programs: programs(&pair[0]["spec"]),
+            constraints: pair[0]["spec"]["matchConstraints"].clone(),
+            actions: serde_json::from_value(pair[1]["spec"]["validationActions"].clone()).unwrap(),
+        }
+    });
+    pairs.collect()
+}
+
+fn programs(spec: &Value) -> Vec<(&'static str, String, Program)> {
+    let mut out = Vec::new();
+    for (kind, list, name, expression) in [
+        ("condition", "matchConditions", "name", "expression"),
+        ("variable", "variables", "name", "expression"),
+        ("validation", "validations", "message", "expression"),
+        ("message", "validations", "message", "messageExpression"),
+        ("audit", "auditAnnotations", "key", "valueExpression"),
+    ] {
+        for one in spec[list].as_array().into_iter().flatten() {
+            // Each is a separate variable here, which is cheaper than a growing map.
+            let text = one[expression].as_str().unwrap().replace("variables.", "variables_");
+            let name = one[name].as_str().unwrap().to_owned();
+            let program = ENV.compile(&text).unwrap_or_else(|error| panic!("{name}: {text}: {error}"));
+            out.push((kind, name, program));
+        }
+    }
+    out
+}
+
+impl Compiled {
+    /// Whether the rules and the object selector select this request. Selectors of namespaces are ignored.
+    fn selects(&self, request: &Value) -> bool {
+        let resource =
+            [&request["resource"]["resource"], &request["subResource"]].map(|part| part.as_str().unwrap_or_default());
+        let resource = resource.join("/").trim_end_matches('/').to_owned();
+        let has = |list: &Value, item: &str| list.as_array().unwrap().iter().any(|one| one == item);
+        let mut rules = self.constraints["resourceRules"].as_array().unwrap().iter();
+        let operation = request["operation"].as_str().unwrap();
+        let by_rule = rules.any(|rule| has(&rule["operations"], operation) && has(&rule["resources"], &resource));
+        let requirements = self.constraints["objectSelector"]["matchExpressions"].as_array();
+        let by_labels = |object: &Value| {
+            requirements.into_iter().flatten().all(|one| {
+                assert_eq!(one["operator"], "In");
+                object["metadata"]["labels"][one["key"].as_str().unwrap()]
+                    .as_str()
+                    .is_some_and(|label| has(&one["values"], label))
+            })
+        };
+        by_rule && (by_labels(&request["object"]) || by_labels(&request["oldObject"]))
+    }
+
+    /// The validations that do not hold. Panics if an expression fails.
+    pub fn evaluate(&self, review: &Value, namespace_labels: &Value) -> Vec<Violation> {
+        let request = &review["request"];
+        if !self.selects(request) {
+            return Vec::new();
+        }
+        let mut context = Context::with_env(Arc::clone(&ENV));
+        context.add_variable("object", request["object"].clone()).unwrap();
+        context.add_variable("oldObject", request["oldObject"].clone()).unwrap();
+        context.add_variable("request", request.clone()).unwrap();
+        let namespace = json!({"metadata": {"name": request["namespace"], "labels": namespace_labels}});
+        context.add_variable("namespaceObject", namespace).unwrap();
+        // One for each validation, and its message.
+        let (mut held, mut messages) = (Vec::new(), Vec::new());
+        for (kind, name, program) in &self.programs {
+            let value = program.execute(&context).unwrap_or_else(|error| panic!("{kind} {name}: {error}\n{review:#}"));
+            let value = value.json().unwrap();
+            match *kind {
+                "condition" if value == json!(false) => return Vec::new(),
+                // The API server evaluates variables lazily; evaluating all of them proves more.
+                "variable" => context.add_variable(format!("variables_{name}"), value).unwrap(),
+                "validation" => held.push((name, value == json!(true))),
+                "message" => {
+                    let text = value.as_str().unwrap().to_owned();
+                    assert!(text.len() < 2000 && !text.contains(char::is_control), "{text}");
+                    messages.push(text);
+                }
+                _ => assert!(value == json!(true) || *kind == "audit", "{kind} {value}"),
+            }
+        }
+        let all = held.into_iter().zip(messages).filter(|((_, held), _)| !held);
+        all.map(|((message, _), expression)| Violation { message: message.clone(), expression }).collect()
+    }
+}
