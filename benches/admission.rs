@@ -32,7 +32,7 @@ fn admission(c: &mut Criterion) {
     group.throughput(criterion::Throughput::Bytes(body.len() as u64));
     group.bench_function("skip", |b| b.iter(|| serde_json::from_slice::<IgnoredAny>(black_box(&body)).unwrap()));
     group.bench_function("parse", |b| {
-        b.iter(|| black_box(admission::request::parse(&admission::prune(black_box(&body))).unwrap().uid.len()))
+        b.iter(|| black_box(admission::parse(&admission::prune(black_box(&body))).unwrap().uid.len()))
     });
     group.bench_function("answer", |b| {
         b.iter(|| black_box(admission::answer(&admission::prune(black_box(&body)), &snapshot, &policies).unwrap().1));

@@ -136,7 +136,7 @@ fn review_memory_is_at_most_three_times_its_size() {
             let before = ALLOCATOR.current_usage();
             ALLOCATOR.reset_peak_usage();
             let pruned = if validates { admission::prune_for_validation(&body) } else { admission::prune(&body) };
-            match admission::request::parse(&pruned) {
+            match admission::parse(&pruned) {
                 Ok(review) if validates => drop(admission::validate(&review, &policies, context)),
                 Ok(review) => {
                     let decision = admission::mutate(&review, &snapshot, &policies);

@@ -25,11 +25,6 @@ pub fn admit<'a>(review: &Review<'a>, policies: &'a Policies, context: Validatio
     })
 }
 
-/// The same for a review of which the fields for mutation could be read, but not all fields for validation.
-pub fn admit_in_part<'a>(review: &Review<'a>, policies: &'a Policies, context: ValidationContext<'_>) -> Decision<'a> {
-    validated(review, mutate(review, context.snapshot, policies), |_| head::validate_head(review, policies, context))
-}
-
 /// The same for a review of which only the head could be read.
 pub fn admit_head<'a>(review: &Review<'a>, policies: &'a Policies, context: ValidationContext<'_>) -> Decision<'a> {
     validated(review, head::mutate_head(review, policies, context), |_| head::validate_head(review, policies, context))

@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::decision::Decision;
 use super::draft::Draft;
-use super::request::{BadReview, GroupResource, LenientUser, Operation, Review, UserInfo, operation_of};
+use super::request::{BadReview, GroupResource, Operation, Review, UserInfo, operation_of};
 use super::validate::{ValidationContext, is_trusted};
 use crate::ownership::resolve::Requester;
 use crate::policy::{Policies, Validate};
@@ -22,10 +22,10 @@ use crate::spark::text::Text;
 /// Bytes of a review that are kept to read its head: more than an API server allows a token and its groups.
 pub const HEAD_LEN: usize = 256 << 10;
 
-/// Parses a review's head: all fields but the objects. The bytes may end anywhere after it.
+/// Parses a review's head: all fields but the objects, in its first [`HEAD_LEN`] bytes. The bytes may end anywhere after it.
 pub fn parse(bytes: &[u8]) -> Result<Review<'_>, BadReview> {
     let mut head = Head::default();
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes.get(..HEAD_LEN).unwrap_or(bytes));
     let outcome = ReviewSeed(&mut head).deserialize(&mut deserializer);
     // If the bytes end after uid, operation and resource, the requester counts as unknown.
     let is_known = !head.uid.is_empty() && !head.operation.is_empty() && head.resource.is_some();
@@ -176,7 +176,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_, 'de> {
                 "name" => head.name = map.next_value()?,
                 "namespace" => head.namespace = map.next_value()?,
                 "operation" => head.operation = map.next_value()?,
-                "userInfo" => head.user_info = map.next_value::<LenientUser<'de>>()?.0,
+                "userInfo" => head.user_info = map.next_value()?,
                 // In another field order than an API server's, objects that come earlier are skipped.
                 "object" | "oldObject" if !head.uid.is_empty() && !head.operation.is_empty() => {
                     head.complete = true;

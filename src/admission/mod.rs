@@ -20,7 +20,7 @@ mod scheduling;
 mod sign;
 pub mod validate;
 
-pub use admit::{admit, admit_head, admit_in_part};
+pub use admit::{admit, admit_head};
 pub use decision::{Decision, Denial, Verdict};
 pub use mutate::mutate;
 pub use mutation::Mutation;
@@ -31,13 +31,25 @@ use crate::json::Pruned;
 use crate::policy::Policies;
 use crate::snapshot::Snapshot;
 
+/// Parses a review. One of another kind than pods, whose spec may be unlike a pod's, is read as far as its head: nothing is decided
+/// about it.
+pub fn parse<'a>(pruned: &'a Pruned<'a>) -> Result<Review<'a>, BadReview> {
+    match request::parse(pruned) {
+        Err(BadReview::Json(error)) => match head::parse(pruned.text()) {
+            Ok(other) if !other.is_pod => Ok(other),
+            _ => Err(error.into()),
+        },
+        parsed => parsed,
+    }
+}
+
 /// The whole path of a mutating call: from the [`prune`]d bytes of a review to decision and response bytes.
 pub fn answer<'a>(
     pruned: &'a Pruned<'a>,
     snapshot: &Snapshot,
     policies: &'a Policies,
 ) -> Result<(Decision<'a>, Vec<u8>), BadReview> {
-    let review = request::parse(pruned)?;
+    let review = parse(pruned)?;
     let decision = mutate(&review, snapshot, policies);
     let bytes = response::write(&review, &decision);
     Ok((decision, bytes))

@@ -4,12 +4,11 @@
 //! which costs little more than skipping all of it (`benches/admission.rs` prints both).
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use crate::json::Pruned;
 use crate::ownership::resolve::Requester;
 use crate::spark::pod::Pod;
-use crate::spark::text::{Text, bounded, first_of, is_too_many};
+use crate::spark::text::{Text, first_of, is_too_many};
 
 /// Why a body is not an answerable review: it gets a status 400 and no AdmissionReview.
 #[derive(Debug, thiserror::Error)]
@@ -25,9 +24,9 @@ pub enum BadReview {
         /// The version that was found.
         version: String,
     },
-    /// A list or a map is longer than any pod's; the head can be read.
-    #[error("the review has a list or a map that is longer than any pod's: {0}")]
-    TooMany(serde_json::Error),
+    /// A list or a map is longer than any pod's, or there are more of them; the head can be read.
+    #[error("the review has more strings, lists and maps, or a longer list, than any pod")]
+    TooMany,
     /// The request or its uid is missing, so that no response is possible.
     #[error("expected an AdmissionReview with request.uid")]
     NoRequest,
@@ -85,18 +84,18 @@ pub struct Review<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "O: Deserialize<'de>"))]
-struct ReviewWire<'a, O> {
+#[serde(rename_all = "camelCase")]
+struct ReviewWire<'a> {
     #[serde(borrow, default)]
     kind: Text<'a>,
     #[serde(default)]
     api_version: Text<'a>,
-    request: Option<RequestWire<'a, O>>,
+    request: Option<RequestWire<'a>>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", bound(deserialize = "O: Deserialize<'de>"))]
-struct RequestWire<'a, O> {
+#[serde(rename_all = "camelCase")]
+struct RequestWire<'a> {
     #[serde(borrow, default)]
     uid: Text<'a>,
     resource: Option<GroupResource<'a>>,
@@ -110,9 +109,9 @@ struct RequestWire<'a, O> {
     operation: Text<'a>,
     #[serde(default)]
     user_info: UserInfo<'a>,
-    object: Option<O>,
+    object: Option<Pod<'a>>,
     #[serde(default)]
-    old_object: Option<O>,
+    old_object: Option<Pod<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -136,7 +135,8 @@ impl GroupResource<'_> {
 pub(super) struct UserInfo<'a> {
     #[serde(borrow, default)]
     username: Text<'a>,
-    #[serde(default, deserialize_with = "bounded")]
+    /// Truncated, not rejected: no pod depends on them, and an account is trusted for one that is missing no more.
+    #[serde(default, deserialize_with = "first_of")]
     groups: Option<Vec<Text<'a>>>,
     #[serde(default)]
     extra: Option<Extra<'a>>,
@@ -145,29 +145,10 @@ pub(super) struct UserInfo<'a> {
 /// No decision needs the other extras (credential-id, node-name).
 #[derive(Default, Deserialize)]
 struct Extra<'a> {
-    #[serde(borrow, default, rename = "authentication.kubernetes.io/pod-name", deserialize_with = "bounded")]
+    #[serde(borrow, default, rename = "authentication.kubernetes.io/pod-name", deserialize_with = "first_of")]
     pod_names: Option<Vec<Text<'a>>>,
-    #[serde(default, rename = "authentication.kubernetes.io/pod-uid", deserialize_with = "bounded")]
+    #[serde(default, rename = "authentication.kubernetes.io/pod-uid", deserialize_with = "first_of")]
     pod_uids: Option<Vec<Text<'a>>>,
-}
-
-/// The same with lists truncated instead of rejected: for a head, where nothing else identifies the requester.
-#[derive(Default, Deserialize)]
-#[serde(from = "LenientWire<'a>", bound(deserialize = "'de: 'a"))]
-pub(super) struct LenientUser<'a>(pub(super) UserInfo<'a>);
-
-#[derive(Deserialize)]
-struct LenientWire<'a> {
-    #[serde(borrow, default)]
-    username: Text<'a>,
-    #[serde(default, deserialize_with = "first_of")]
-    groups: Option<Vec<Text<'a>>>,
-}
-
-impl<'a> From<LenientWire<'a>> for LenientUser<'a> {
-    fn from(wire: LenientWire<'a>) -> LenientUser<'a> {
-        LenientUser(UserInfo { username: wire.username, groups: wire.groups, extra: None })
-    }
 }
 
 impl<'a> From<UserInfo<'a>> for Requester<'a> {
@@ -183,48 +164,49 @@ impl<'a> From<UserInfo<'a>> for Requester<'a> {
 }
 
 /// Fields that no mutation depends on: four fifths of a review.
-const PRUNED: &[&str] =
-    &["managedFields", "oldObject", "status", "tolerations", "requestKind", "requestResource", "options", "groups"];
+const PRUNED: &[&str] = &[
+    "managedFields",
+    "oldObject",
+    "status",
+    "tolerations",
+    "requestKind",
+    "requestResource",
+    "options",
+    "groups",
+    "finalizers",
+];
 /// Fields that no validation of a final state or of an update depends on.
 const PRUNED_FOR_VALIDATION: &[&str] =
-    &["managedFields", "status", "tolerations", "requestKind", "requestResource", "options"];
+    &["managedFields", "status", "tolerations", "requestKind", "requestResource", "options", "finalizers"];
 /// Fields that are read only in some cases.
 const KEPT: &[&str] = &["containers", "initContainers", "volumes"];
+/// At most this many strings, lists, maps and items of a review are read, without those that are pruned: ten thousand environment
+/// variables are 70,000, and twice as many in an update. A parser needs a few milliseconds for them.
+pub const MAX_TOKENS: usize = 1 << 18;
 
 /// A review's bytes without the fields that no mutation depends on.
 pub fn prune(body: &[u8]) -> Pruned<'_> {
-    Pruned::of(body, PRUNED, KEPT)
+    Pruned::of(body, PRUNED, KEPT, MAX_TOKENS)
 }
 
 /// The same for [`validate`](super::validate()): keeps the old object, the requester's groups, and the pod's node constraints.
 pub fn prune_for_validation(body: &[u8]) -> Pruned<'_> {
-    Pruned::of(body, PRUNED_FOR_VALIDATION, KEPT)
+    Pruned::of(body, PRUNED_FOR_VALIDATION, KEPT, MAX_TOKENS)
 }
 
-/// Parses a review.
-pub fn parse<'a>(pruned: &'a Pruned<'a>) -> Result<Review<'a>, BadReview> {
-    let body = pruned.text();
-    match serde_json::from_slice::<ReviewWire<'_, Pod<'_>>>(body) {
+/// Parses a review of a pod.
+pub(super) fn parse<'a>(pruned: &'a Pruned<'a>) -> Result<Review<'a>, BadReview> {
+    if pruned.has_too_many() {
+        return Err(BadReview::TooMany);
+    }
+    match serde_json::from_slice::<ReviewWire<'_>>(pruned.text()) {
         Ok(wire) => review(wire, |pod| pod.map(|pod| pod.with_parts(|span| pruned.part(span)))),
-        // The object may be of another kind, with a spec unlike a pod's; then we do not decide about it.
-        Err(error) => {
-            if is_too_many(&error) {
-                return Err(BadReview::TooMany(error));
-            }
-            let wire = serde_json::from_slice::<ReviewWire<'_, IgnoredAny>>(body).map_err(|_| error)?;
-            let other = review(wire, |_| None)?;
-            if !other.is_pod {
-                return Ok(other);
-            }
-            let error = serde_json::from_slice::<ReviewWire<'_, Pod<'_>>>(body).err();
-            Err(error.map_or(BadReview::NoRequest, |error| {
-                if is_too_many(&error) { BadReview::TooMany(error) } else { error.into() }
-            }))
-        }
+        Err(error) if is_too_many(&error) => Err(BadReview::TooMany),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn review<'a, O>(wire: ReviewWire<'a, O>, pod: impl Fn(Option<O>) -> Option<Pod<'a>>) -> Result<Review<'a>, BadReview> {
+fn review<'a>(wire: ReviewWire<'a>, pod: impl Fn(Option<Pod<'a>>) -> Option<Pod<'a>>) -> Result<Review<'a>, BadReview> {
     if wire.kind != "AdmissionReview" || wire.api_version != "admission.k8s.io/v1" {
         let cut = |text: Text<'_>| text.chars().take(64).collect();
         return Err(BadReview::Kind { kind: cut(wire.kind), version: cut(wire.api_version) });
@@ -295,7 +277,7 @@ mod tests {
             r#""resource":{"group":"x","version":"v1","resource":"things"},"operation":"CREATE","object":{"metadata":{"labels":7},"spec":"s"}"#,
         );
         let pruned = prune(body.as_bytes());
-        let review = parse(&pruned).unwrap();
+        let review = crate::admission::parse(&pruned).unwrap();
         assert!(!review.is_pod && review.pod.is_none());
     }
 

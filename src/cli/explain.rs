@@ -120,10 +120,10 @@ fn validation_context(snapshot: &Snapshot) -> ValidationContext<'_> {
 
 /// Reads a review as the webhook does: whole, or only its head if it is too large.
 fn read<'a>(body: &'a [u8], pruned: &'a json::Pruned<'a>) -> Result<(admission::Review<'a>, bool), String> {
-    let whole = (body.len() <= MAX_BODY).then(|| admission::request::parse(pruned));
+    let whole = (body.len() <= MAX_BODY).then(|| admission::parse(pruned));
     match whole {
         Some(Ok(review)) => Ok((review, true)),
-        None | Some(Err(admission::BadReview::TooMany(_))) => {
+        None | Some(Err(admission::BadReview::TooMany)) => {
             admission::head::parse(body).map(|review| (review, false)).map_err(|error| error.to_string())
         }
         Some(Err(error)) => Err(error.to_string()),

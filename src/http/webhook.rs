@@ -78,9 +78,9 @@ impl Handler for Mutate {
     fn answer(&self, body: &[u8]) -> ReviewResponse {
         let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
         let pruned = admission::prune(body);
-        let review = match admission::request::parse(&pruned) {
+        let review = match admission::parse(&pruned) {
             Ok(review) => review,
-            Err(BadReview::TooMany(_)) => return self.too_large(body),
+            Err(BadReview::TooMany) => return self.too_large(body),
             Err(bad) => return ReviewResponse::bad(&bad),
         };
         ReviewResponse::with(&review, &admission::mutate(&review, &snapshot, &policies))
@@ -123,12 +123,12 @@ impl Validate {
         changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= self.settle)
     }
 
-    /// Answers a review; one that exceeds a limit of the parser is passed to `otherwise`.
-    fn review(&self, body: &[u8], whole: Decide, otherwise: impl Fn(&[u8]) -> ReviewResponse) -> ReviewResponse {
+    /// Answers a review; of one that exceeds a limit of the parser, only the head is read.
+    fn review(&self, body: &[u8], whole: Decide, by_head: Decide) -> ReviewResponse {
         let pruned = admission::prune_for_validation(body);
-        match admission::request::parse(&pruned) {
+        match admission::parse(&pruned) {
             Ok(review) => self.decide(&review, whole),
-            Err(BadReview::TooMany(_)) => otherwise(body),
+            Err(BadReview::TooMany) => self.head(body, by_head),
             Err(bad) => ReviewResponse::bad(&bad),
         }
     }
@@ -154,7 +154,7 @@ type Decide = for<'a> fn(&Review<'a>, &'a Policies, ValidationContext<'_>) -> De
 
 impl Handler for Validate {
     fn answer(&self, body: &[u8]) -> ReviewResponse {
-        self.review(body, admission::validate, |body| self.too_large(body))
+        self.review(body, admission::validate, admission::head::validate_head)
     }
 
     fn too_large(&self, head: &[u8]) -> ReviewResponse {
@@ -168,18 +168,7 @@ pub struct Admit(pub Arc<Validate>);
 
 impl Handler for Admit {
     fn answer(&self, body: &[u8]) -> ReviewResponse {
-        let read_in_part = |body: &[u8]| {
-            let pruned = admission::prune(body);
-            match (admission::request::parse(&pruned), admission::head::parse(body)) {
-                (Ok(mut review), Ok(head)) => {
-                    // Trusted writers are recognized by their groups, which only the head contains.
-                    review.requester.groups = head.requester.groups;
-                    self.0.decide(&review, admission::admit_in_part)
-                }
-                _ => self.too_large(body),
-            }
-        };
-        self.0.review(body, admission::admit, read_in_part)
+        self.0.review(body, admission::admit, admission::admit_head)
     }
 
     fn too_large(&self, head: &[u8]) -> ReviewResponse {

@@ -1,13 +1,15 @@
 //! A document without its bulk, so that a parser sees only the relevant parts.
 //!
-//! Most of a review is `managedFields`, containers and volumes, and a parser spends most of its time on their tokens.
-//! Here an unwanted value is skipped in blocks of 64 bytes: a mask of the quotes shows which bytes are inside strings,
-//! and only brackets outside of them count (the technique of simdjson, Langdale and Lemire 2019, section 3.1). The
+//! Most of a review is `managedFields`, containers and volumes, and a parser spends most of its time on their tokens. Here the
+//! document is scanned in blocks of 64 bytes: masks of the quotes, the brackets and the commas show which bytes are inside strings
+//! (the technique of simdjson, Langdale and Lemire 2019, section 3.1), and an unwanted value is skipped by counting brackets. The
 //! skipped text is not checked to be JSON, and is not trusted either.
+//!
+//! What a parser will see is counted: a document of millions of empty strings costs a parser a hundred times what another of the same
+//! size does. The scan stops at a bound.
 
 use std::io::Write;
 
-use memchr::memchr;
 use wide::u8x16;
 
 /// Bytes examined together: one bit of a mask each.
@@ -18,35 +20,36 @@ const BLOCK: usize = 64;
 pub struct Pruned<'b> {
     whole: &'b [u8],
     text: Vec<u8>,
+    has_too_many: bool,
 }
 
 impl<'b> Pruned<'b> {
     /// Replaces the lists and maps under these keys, at any depth: those of `dropped` become `null`, those of `kept`
     /// become `[begin,end]`, their position in the whole document ([`Pruned::part`]). Values of other kinds stay.
-    pub fn of(whole: &'b [u8], dropped: &[&str], kept: &[&str]) -> Pruned<'b> {
+    ///
+    /// At most about `most` strings, lists, maps and items may remain, those of `kept` included: see [`Pruned::has_too_many`].
+    pub fn of(whole: &'b [u8], dropped: &[&str], kept: &[&str], most: usize) -> Pruned<'b> {
         // Growth by doubling would allocate three times what a large document needs.
         let mut text = Vec::with_capacity(whole.len());
-        let (mut at, mut copied) = (0, 0);
+        let mut scanner = Scanner::new(whole, most);
+        let mut copied = 0;
         // Most keys differ from the wanted ones in their length already.
         let lengths = dropped.iter().chain(kept).fold(0u64, |lengths, name| lengths | 1 << (name.len() & 63));
-        while let Some(quote) = find(whole, at, b'"') {
-            let Some(end) = string_end(whole, quote + 1) else { break };
-            at = end + 1;
-            if lengths & 1 << ((end - quote - 1) & 63) == 0 {
+        while let Some(quote) = scanner.next_quote() {
+            let Some(end) = scanner.next_quote() else { break };
+            if lengths & 1 << (end.wrapping_sub(quote + 1) & 63) == 0 {
                 continue;
             }
-            let Some(colon) = after_space(whole, at).filter(|at| whole.get(*at) == Some(&b':')) else { continue };
             let key = whole.get(quote + 1..end).unwrap_or_default();
             let named = |keys: &[&str]| keys.iter().any(|name| name.as_bytes() == key);
             let (drop, keep) = (named(dropped), named(kept));
             if !(drop || keep) {
                 continue;
             }
-            let Some(begin) = after_space(whole, colon + 1).filter(|at| matches!(whole.get(*at), Some(b'{' | b'[')))
-            else {
-                continue;
-            };
-            let Some(end) = container_end(whole, begin) else { break };
+            let value = after_space(whole, end + 1).filter(|at| whole.get(*at) == Some(&b':'));
+            let begin = value.and_then(|colon| after_space(whole, colon + 1));
+            let Some(begin) = begin.filter(|at| matches!(whole.get(*at), Some(b'{' | b'['))) else { continue };
+            let Some(end) = scanner.container_end(begin, keep) else { break };
             text.extend_from_slice(whole.get(copied..begin).unwrap_or_default());
             if keep {
                 // Writing to memory does not fail.
@@ -54,15 +57,23 @@ impl<'b> Pruned<'b> {
             } else {
                 text.extend_from_slice(b"null");
             }
-            (at, copied) = (end, end);
+            copied = end;
         }
-        text.extend_from_slice(whole.get(copied..).unwrap_or_default());
-        Pruned { whole, text }
+        let has_too_many = scanner.left.is_none();
+        if !has_too_many {
+            text.extend_from_slice(whole.get(copied..).unwrap_or_default());
+        }
+        Pruned { whole, text, has_too_many }
     }
 
-    /// The remaining text.
+    /// The remaining text; only a part of it if [`Pruned::has_too_many`].
     pub fn text(&self) -> &[u8] {
         &self.text
+    }
+
+    /// Whether more strings, lists, maps and items remain than may. The scan stopped there.
+    pub fn has_too_many(&self) -> bool {
+        self.has_too_many
     }
 
     /// The part of the whole document that `[begin,end]` replaces; `None` for any other text.
@@ -72,54 +83,85 @@ impl<'b> Pruned<'b> {
     }
 }
 
-fn find(bytes: &[u8], from: usize, byte: u8) -> Option<usize> {
-    memchr(byte, bytes.get(from..)?).map(|at| from + at)
-}
-
 fn after_space(bytes: &[u8], from: usize) -> Option<usize> {
     bytes.get(from..)?.iter().position(|byte| !byte.is_ascii_whitespace()).map(|at| from + at)
 }
 
-/// The closing quote of the string whose text begins here.
-fn string_end(bytes: &[u8], begin: usize) -> Option<usize> {
-    let mut at = begin;
-    loop {
-        let quote = find(bytes, at, b'"')?;
-        let text = bytes.get(begin..quote)?;
-        // An even number of backslashes before it escape each other.
-        if text.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 0 {
-            return Some(quote);
-        }
-        at = quote + 1;
-    }
+/// Finds quotes, and the ends of lists and maps, from the beginning of a document to its end.
+struct Scanner<'b> {
+    bytes: &'b [u8],
+    /// Where the present block begins.
+    at: usize,
+    /// The quotes of the block that were not returned yet.
+    quotes: u64,
+    state: State,
+    /// How many more strings, lists, maps and items may remain; `None` if there were more.
+    left: Option<usize>,
 }
 
-/// The position after the closing bracket of the list or map that begins here.
-fn container_end(bytes: &[u8], begin: usize) -> Option<usize> {
-    let (mut depth, mut state, mut at) = (0usize, State::default(), begin);
-    while at < bytes.len() {
-        let (opens, closes) = brackets(&block(bytes, at), &mut state);
-        // Only a block with as many closing brackets as are open can hold the end.
-        if closes.count_ones() as usize >= depth {
-            let mut both = opens | closes;
-            while both != 0 {
-                let bit = both & both.wrapping_neg();
-                if opens & bit != 0 {
-                    depth += 1;
-                } else {
-                    depth = depth.saturating_sub(1);
-                    if depth == 0 {
-                        return Some(at + bit.trailing_zeros() as usize + 1);
-                    }
-                }
-                both ^= bit;
-            }
-        } else {
-            depth = depth + opens.count_ones() as usize - closes.count_ones() as usize;
-        }
-        at += BLOCK;
+impl<'b> Scanner<'b> {
+    fn new(bytes: &'b [u8], most: usize) -> Scanner<'b> {
+        let mut scanner = Scanner { bytes, at: 0, quotes: 0, state: State::default(), left: Some(most) };
+        scanner.quotes = scanner.load(true).quotes;
+        scanner
     }
-    None
+
+    /// The masks of the present block, which are counted if a parser will see it.
+    fn load(&mut self, counts: bool) -> Masks {
+        let masks = masks(&block(self.bytes, self.at), &mut self.state);
+        if counts {
+            // Every string has two quotes.
+            let tokens = masks.quotes.count_ones() / 2 + masks.opens.count_ones() + masks.commas.count_ones();
+            self.left = self.left.and_then(|left| left.checked_sub(tokens as usize));
+        }
+        masks
+    }
+
+    /// The next quote that is not escaped; `None` at the end, and where too many tokens were counted.
+    fn next_quote(&mut self) -> Option<usize> {
+        while self.quotes == 0 {
+            self.at += BLOCK;
+            if self.at >= self.bytes.len() || self.left.is_none() {
+                return None;
+            }
+            self.quotes = self.load(true).quotes;
+        }
+        let quote = self.at + self.quotes.trailing_zeros() as usize;
+        self.quotes &= self.quotes - 1;
+        Some(quote)
+    }
+
+    /// The position after the closing bracket of the list or map that begins here, where the scan continues.
+    fn container_end(&mut self, begin: usize, counts: bool) -> Option<usize> {
+        let mut depth = 0usize;
+        (self.at, self.state) = (begin, State::default());
+        while self.at < self.bytes.len() && self.left.is_some() {
+            let Masks { opens, closes, .. } = self.load(counts);
+            // Only a block with as many closing brackets as are open can hold the end.
+            if closes.count_ones() as usize >= depth {
+                let mut both = opens | closes;
+                while both != 0 {
+                    let bit = both & both.wrapping_neg();
+                    if opens & bit != 0 {
+                        depth += 1;
+                    } else {
+                        depth = depth.saturating_sub(1);
+                        if depth == 0 {
+                            let end = self.at + bit.trailing_zeros() as usize + 1;
+                            (self.at, self.state) = (end, State::default());
+                            self.quotes = self.load(true).quotes;
+                            return Some(end);
+                        }
+                    }
+                    both ^= bit;
+                }
+            } else {
+                depth = depth + opens.count_ones() as usize - closes.count_ones() as usize;
+            }
+            self.at += BLOCK;
+        }
+        None
+    }
 }
 
 /// The block at a position; spaces follow after the end.
@@ -144,9 +186,20 @@ struct State {
     escaped: u64,
 }
 
-/// Opening and closing brackets outside of strings, one bit each.
-fn brackets(block: &[u8; BLOCK], state: &mut State) -> (u64, u64) {
-    let (mut quotes, mut backslashes, mut opens, mut closes) = (0u64, 0u64, 0u64, 0u64);
+/// One bit for each byte of a block.
+struct Masks {
+    /// Quotes that are not escaped.
+    quotes: u64,
+    /// Opening brackets outside of strings.
+    opens: u64,
+    /// Closing brackets outside of strings.
+    closes: u64,
+    /// Commas outside of strings.
+    commas: u64,
+}
+
+fn masks(block: &[u8; BLOCK], state: &mut State) -> Masks {
+    let (mut quotes, mut backslashes, mut opens, mut closes, mut commas) = (0u64, 0u64, 0u64, 0u64, 0u64);
     for (n, part) in block.as_chunks::<16>().0.iter().enumerate() {
         let part = u8x16::new(*part);
         // The square brackets differ from the curly ones by one bit.
@@ -156,11 +209,12 @@ fn brackets(block: &[u8; BLOCK], state: &mut State) -> (u64, u64) {
         backslashes |= mask(part.simd_eq(u8x16::splat(b'\\')));
         opens |= mask(curly.simd_eq(u8x16::splat(b'{')));
         closes |= mask(curly.simd_eq(u8x16::splat(b'}')));
+        commas |= mask(part.simd_eq(u8x16::splat(b',')));
     }
     let quotes = quotes & !escaped(backslashes, &mut state.escaped);
     let in_string = prefix_xor(quotes) ^ state.in_string;
     state.in_string = 0u64.wrapping_sub(in_string >> 63);
-    (opens & !in_string, closes & !in_string)
+    Masks { quotes, opens: opens & !in_string, closes: closes & !in_string, commas: commas & !in_string }
 }
 
 /// The bytes that a backslash before them escapes; a run of backslashes escapes every second one.
@@ -186,7 +240,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn pruned_text(text: &str) -> String {
-        String::from_utf8(Pruned::of(text.as_bytes(), &["bulk"], &["part"]).text().to_vec()).unwrap()
+        String::from_utf8(Pruned::of(text.as_bytes(), &["bulk"], &["part"], usize::MAX).text().to_vec()).unwrap()
     }
 
     #[test]
@@ -195,7 +249,7 @@ mod tests {
         assert_eq!(pruned_text(r#"{"bulk" : {"b":"\"}\\"} }"#), r#"{"bulk" : null }"#);
         assert_eq!(pruned_text(r#"{"bulk":"text","part":3,"x":"bulk"}"#), r#"{"bulk":"text","part":3,"x":"bulk"}"#);
         let whole = r#"{"x":{"part":[{"name":"a"}]}}"#;
-        let pruned = Pruned::of(whole.as_bytes(), &[], &["part"]);
+        let pruned = Pruned::of(whole.as_bytes(), &[], &["part"], usize::MAX);
         assert_eq!(pruned.text(), br#"{"x":{"part":[13,27]}}"#);
         assert_eq!(pruned.part("[13,27]"), Some(r#"[{"name":"a"}]"#));
         for other in ["", "[]", "[1]", "[1,x]", "[5,900]", "[27,13]", "\"x\"", "[-1,3]"] {
@@ -208,6 +262,27 @@ mod tests {
         for truncated in [r#"{"bulk":[1,2"#, r#"{"bulk":{"a":"}"#, r#"{"bu"#, r#"{"a":"\"#, r#"{"bulk":"#, "", "\""] {
             assert_eq!(pruned_text(truncated), truncated);
         }
+    }
+
+    #[test]
+    fn scan_stops_where_more_remains_than_may() {
+        let read = |text: &str, most: usize| {
+            let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"], most);
+            (pruned.has_too_many(), pruned.text().len())
+        };
+        let list =
+            |key: &str, item: &str, count: usize| format!(r#"{{"{key}":[{}0]}}"#, format!("{item},").repeat(count));
+        for item in ["\"\"", "0", "[]", "{}", "{\"a\":0}"] {
+            for key in ["list", "part"] {
+                assert!(!read(&list(key, item, 1000), 10_000).0, "{key} {item}");
+                let (has_too_many, length) = read(&list(key, item, 100_000), 10_000);
+                assert!(has_too_many && length < 200_000, "{key} {item}: {length}");
+            }
+            assert!(!read(&list("bulk", item, 100_000), 10_000).0, "what is dropped does not count: {item}");
+        }
+        // Commas and brackets in a string are no items.
+        assert!(!read(&format!(r#"{{"a":"{}"}}"#, "[],{}\\\"".repeat(100_000)), 100).0);
+        assert!(read(&"\"".repeat(1 << 20), 10_000).0);
     }
 
     /// Documents with keys and texts that are hard to tell apart.
@@ -267,15 +342,15 @@ mod tests {
         fn pruned_document_is_equivalent_to_original(value in document(), pretty: bool, pad in 0usize..70) {
             let text = if pretty { format!("{value:#}") } else { value.to_string() };
             let text = format!("{}{text}", " ".repeat(pad));
-            let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"]);
+            let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"], usize::MAX);
             let read: Value = serde_json::from_slice(pruned.text()).unwrap();
             prop_assert_eq!(restored(read, &pruned), expected(&value));
         }
 
         #[test]
         fn arbitrary_input_never_panics(bytes: Vec<u8>, text in r#"[\\"{}\[\]:,bulk]{0,300}"#) {
-            Pruned::of(&bytes, &["bulk"], &["part"]);
-            Pruned::of(text.as_bytes(), &["bulk"], &["part"]);
+            Pruned::of(&bytes, &["bulk"], &["part"], usize::MAX);
+            Pruned::of(text.as_bytes(), &["bulk"], &["part"], usize::MAX);
         }
     }
 }

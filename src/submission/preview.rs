@@ -167,7 +167,7 @@ fn decided(pod: &Value, user: &Value, snapshot: &Snapshot, policies: &Policies) 
         "name": pod.pointer("/metadata/name"), "namespace": pod.pointer("/metadata/namespace"), "userInfo": user, "object": pod}});
     let body = review.to_string();
     let pruned = admission::prune(body.as_bytes());
-    let read = admission::request::parse(&pruned).map_err(|error| error.to_string())?;
+    let read = admission::parse(&pruned).map_err(|error| error.to_string())?;
     let decision = admission::mutate(&read, snapshot, policies);
     let (_, admitted) = admission::patch::apply(read.pod.as_ref(), decision.mutations(), pod)?;
     let mut decided = Decided {
@@ -182,7 +182,7 @@ fn decided(pod: &Value, user: &Value, snapshot: &Snapshot, policies: &Policies) 
     json::set(&mut review, &["request", "object"], admitted.clone());
     let body = review.to_string();
     let pruned = admission::prune_for_validation(body.as_bytes());
-    let read = admission::request::parse(&pruned).map_err(|error| error.to_string())?;
+    let read = admission::parse(&pruned).map_err(|error| error.to_string())?;
     let context = ValidationContext { snapshot, own: None, settled: true, listed: false };
     let validation = admission::validate(&read, policies, context);
     let findings = validation.findings.iter().map(|(reason, text)| format!("{reason}: {text}"));

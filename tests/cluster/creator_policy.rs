@@ -220,7 +220,7 @@ fn policies_agree_with_the_rule_on_random_reviews() {
 fn random_pod(rng: &mut Rng, who: &Value) -> PodBuilder {
     let mut pod = match rng.below(4) {
         0 => pod("nb-driver").driver_of(APP),
-        1 => executor(1).label("spark-role", *rng.pick(&["other", "Executor", ""])),
+        1 => executor(1).label("spark-role", rng.pick::<&str>(&["other", "Executor", ""])),
         _ => executor(1),
     };
     if rng.chance(10) {

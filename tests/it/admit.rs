@@ -17,7 +17,7 @@ fn enforcing() -> Policies {
 fn admit(review: &Value, policies: &Policies) -> (bool, Reason) {
     let body = serde_json::to_vec(review).unwrap();
     let pruned = admission::prune_for_validation(&body);
-    let review = admission::request::parse(&pruned).unwrap();
+    let review = admission::parse(&pruned).unwrap();
     let snapshot = Snapshot::default();
     let decision = admission::admit(&review, policies, validation_context(&snapshot));
     (decision.is_allowed(), decision.reason)

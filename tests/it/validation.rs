@@ -520,7 +520,7 @@ fn unsettled_policies_warn_instead_of_denying() {
     let policies = policies(Validate::Enforce);
     let body = serde_json::to_vec(&created(&executor(1))).unwrap();
     let pruned = spark_usher::admission::prune_for_validation(&body);
-    let review = spark_usher::admission::request::parse(&pruned).unwrap();
+    let review = spark_usher::admission::parse(&pruned).unwrap();
     let snapshot = Snapshot::default();
     let context =
         |settled| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled, listed: true };
@@ -551,7 +551,7 @@ fn unobserved_namespace_gets_warning_until_namespaces_are_listed() {
     let review = created(&mutated(1).annotation("scheduling.volcano.sh/queue-name", "vip"));
     let body = serde_json::to_vec(&review).unwrap();
     let pruned = spark_usher::admission::prune_for_validation(&body);
-    let review = spark_usher::admission::request::parse(&pruned).unwrap();
+    let review = spark_usher::admission::parse(&pruned).unwrap();
     let snapshot = Snapshot::default();
     let context =
         |listed| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
@@ -581,7 +581,7 @@ fn update_between_a_known_and_an_uncertain_policy_is_only_warned_of() {
     let mode = |old: &PodBuilder, new: &PodBuilder, listed| {
         let body = serde_json::to_vec(&update(old, new, person())).unwrap();
         let pruned = spark_usher::admission::prune_for_validation(&body);
-        let review = spark_usher::admission::request::parse(&pruned).unwrap();
+        let review = spark_usher::admission::parse(&pruned).unwrap();
         let context =
             spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
         let decision = spark_usher::admission::validate(&review, &policies, context);

@@ -355,7 +355,7 @@ fn check_mutate_and_validate(review: &Value, snapshot: &Snapshot, policies: &Pol
     let validated = validate_review(&result, snapshot, policies);
     let body = serde_json::to_vec(review).unwrap();
     let pruned = admission::prune_for_validation(&body);
-    let parsed = admission::request::parse(&pruned).unwrap();
+    let parsed = admission::parse(&pruned).unwrap();
     let decision = admission::admit(&parsed, policies, validation_context(snapshot));
     let answer: Value = serde_json::from_slice(&admission::response::write(&parsed, &decision)).unwrap();
     let response = &answer["response"];
@@ -440,7 +440,7 @@ pub fn validation_context(snapshot: &Snapshot) -> admission::ValidationContext<'
 pub fn validate_review(review: &Value, snapshot: &Snapshot, policies: &Policies) -> Outcome {
     let body = serde_json::to_vec(review).unwrap();
     let pruned = admission::prune_for_validation(&body);
-    let review = admission::request::parse(&pruned).unwrap();
+    let review = admission::parse(&pruned).unwrap();
     let decision = admission::validate(&review, policies, validation_context(snapshot));
     let answer: Value = serde_json::from_slice(&admission::response::write(&review, &decision)).unwrap();
     let response = answer["response"].clone();
