@@ -31,9 +31,9 @@ use crate::http::server::{self, Deadlines, Listener, Shutdown};
 use crate::http::webhook::{Admit, Handlers, Mutate, Validate};
 use crate::http::{admin, debug, ui, webhook};
 use crate::policy::Policies;
-use crate::runtime::clock;
 use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
+use crate::runtime::{clock, isolated};
 use crate::snapshot::Snapshot;
 use crate::tls::serving::Serving;
 use crate::ui::ReplicaReport;
@@ -182,9 +182,9 @@ impl App {
         let routes = webhook::router(answers, Limits::default(), metrics.http.clone());
         let shown_certificate = serving.clone();
         let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.http.clone(), shutdown.clone());
-        supervisor.spawn("webhook", async move {
-            Ok(server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end).await?)
-        });
+        // Callers can occupy all threads of its runtime: probes, metrics, the Lease and the controller do not share them.
+        let reviewing = server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end);
+        supervisor.spawn("webhook", async move { Ok(isolated::run("webhook", reviewing).await??) });
         listening.open();
         let routes = admin::router(ready.clone(), metrics.registry.clone());
         supervisor.spawn("metrics", async move {

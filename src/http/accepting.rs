@@ -82,7 +82,7 @@ mod tests {
         let metrics = Metrics::register(&registry).unwrap();
         let connections = Connections::new(Capacity::of_reviews(100), Some(metrics.listener("webhook")));
         let peer: SocketAddr = "10.0.0.1:1".parse().unwrap();
-        let idle = connections.enter(peer.ip()).unwrap();
+        let idle = connections.enter(peer.ip());
         let mut kernel: VecDeque<io::Result<((), SocketAddr)>> = VecDeque::from([
             Err(io::ErrorKind::ConnectionAborted.into()),
             Err(io::Error::from_raw_os_error(NO_DESCRIPTORS)),

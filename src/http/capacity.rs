@@ -1,7 +1,7 @@
 //! Chooses the connections to close when the listener is at capacity. Pure: maps a table and an instant to a choice.
 //!
 //! Go keeps idle connections to a webhook for 90 s and never resends a POST whose connection broke. Therefore a connection
-//! that answered a review recently is never closed to free capacity: it closes after an answer with `Connection: close`.
+//! that answered a review recently is closed only if its peer has more than its share of them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 /// How long a connection is protected after an answer: the 90 s of Go's pool plus network latency.
 pub const PROTECTED: Duration = Duration::from_secs(95);
-/// Additional protection while a request is read on the connection: one can arrive at the very end.
-const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// By then a legitimate client has finished its handshake and received an answer.
 const YOUNG: Duration = Duration::from_secs(2);
+
+/// At most this many connections that have answered are kept: each takes 30 kB.
+const MAX_ANSWERED: usize = 3_072;
 
 /// Maximum number of connections of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,11 @@ impl Capacity {
     /// For clients that retry when a connection was closed.
     pub fn of_queries(most: usize) -> Capacity {
         Capacity { most, protect: Duration::ZERO }
+    }
+
+    /// The capacity for connections that have answered a review. API servers keep 25 idle connections each per path.
+    pub(super) fn of_answered(self) -> Capacity {
+        Capacity { most: self.most.min(MAX_ANSWERED), ..self }
     }
 
     /// How many connections are closed in one pass, so that a flood of connections does not search the table once per connection.
@@ -108,41 +114,55 @@ enum Class {
     Idler,
     /// The last answer is older than the time for which Go keeps the connection.
     Stale,
+    /// Answered recently: closed only beyond the share of its peer.
+    Recent,
     /// Accepted just now.
     Young,
 }
 
 impl ConnectionState {
-    /// `None` if the connection is protected.
-    fn class(&self, now: Instant, protect: Duration) -> Option<Class> {
-        let Some(answered) = self.answered else {
-            let young = now.saturating_duration_since(self.accepted) < YOUNG;
-            return Some(if young { Class::Young } else { Class::Idler });
-        };
-        let kept = if self.busy { protect + REQUEST_TIME } else { protect };
-        (now.saturating_duration_since(answered) >= kept).then_some(Class::Stale)
+    fn class(&self, now: Instant, protect: Duration) -> Class {
+        match self.answered {
+            None if now.saturating_duration_since(self.accepted) < YOUNG => Class::Young,
+            None => Class::Idler,
+            Some(answered) if now.saturating_duration_since(answered) < protect => Class::Recent,
+            Some(_) => Class::Stale,
+        }
+    }
+
+    /// Within a class, the smallest is closed first.
+    fn rank(&self, class: Class) -> Rank {
+        if class == Class::Recent {
+            (self.busy, self.answered.unwrap_or(self.accepted), self.id)
+        } else {
+            (false, self.accepted, self.id)
+        }
     }
 }
 
-/// The connections to close, at most `wanted`: first those without a completed review, and within a class the oldest of
-/// the peer that has most of them. Empty when all are protected.
+type Rank = (bool, Instant, u64);
+
+/// The connections to close, at most `wanted`: first those without a completed review, and within a class those of the peer that
+/// has most of them. Of the connections that answered a review recently, each peer keeps its share of `most`, which leaves one
+/// share for a new peer. Never empty if there are `most` connections.
 pub fn victims(
     connections: impl Iterator<Item = ConnectionState>,
     now: Instant,
-    protect: Duration,
+    Capacity { most, protect }: Capacity,
     wanted: usize,
 ) -> Vec<u64> {
-    let mut classes: [HashMap<IpAddr, Vec<(Instant, u64)>>; 3] = Default::default();
+    let mut classes: [HashMap<IpAddr, Vec<Rank>>; 4] = Default::default();
     for connection in connections {
-        let class = connection.class(now, protect).and_then(|class| classes.get_mut(class as usize));
-        if let Some(peers) = class {
-            peers.entry(connection.peer).or_default().push((connection.accepted, connection.id));
+        let class = connection.class(now, protect);
+        if let Some(peers) = classes.get_mut(class as usize) {
+            peers.entry(connection.peer).or_default().push(connection.rank(class));
         }
     }
     let mut gone = Vec::new();
-    for peers in classes {
+    for (class, peers) in classes.into_iter().enumerate() {
+        let share = if class == Class::Recent as usize { most / (peers.len() + 1) } else { 0 };
         // The peer with most connections first; among equals the one with the oldest connection.
-        let ranked = |of_peer: VecDeque<(Instant, u64)>| (of_peer.len(), Reverse(of_peer.front().copied()), of_peer);
+        let ranked = |of_peer: VecDeque<Rank>| (of_peer.len(), Reverse(of_peer.front().copied()), of_peer);
         let mut largest: BinaryHeap<_> = peers
             .into_values()
             .map(|mut of_peer| {
@@ -151,48 +171,14 @@ pub fn victims(
             })
             .collect();
         while gone.len() < wanted
-            && let Some((_, _, mut of_peer)) = largest.pop()
+            && let Some((count, _, mut of_peer)) = largest.pop()
+            && count > share
         {
-            gone.extend(of_peer.pop_front().map(|(_, id)| id));
-            if !of_peer.is_empty() {
-                largest.push(ranked(of_peer));
-            }
+            gone.extend(of_peer.pop_front().map(|(.., id)| id));
+            largest.push(ranked(of_peer));
         }
     }
     gone
-}
-
-/// Counts of connections when a review has been answered.
-#[derive(Clone, Copy, Debug)]
-pub struct Occupancy {
-    /// All connections.
-    pub open: usize,
-    /// Connections that answered a review.
-    pub answered: usize,
-    /// Of those, connections of this peer.
-    pub of_peer: usize,
-    /// Peers with such a connection.
-    pub peers: usize,
-}
-
-/// At most this many connections that have answered are kept: each takes 30 kB. API servers keep 25 idle connections
-/// each per path.
-const MAX_ANSWERED: usize = 3_072;
-
-/// Reports whether capacity is short: for connections, or for connections that have answered.
-pub fn is_short(most: usize, open: usize, answered: usize) -> bool {
-    let kept = most.min(MAX_ANSWERED);
-    open >= most - most / 4 || answered >= kept - kept / 4
-}
-
-/// Reports whether a connection is kept after an answer. Shares per peer apply only when capacity is short, because API servers
-/// may share an address. Without shares, a peer that sends a review on each of its connections would lock out all others.
-pub fn keeps(most: usize, occupancy: Occupancy) -> bool {
-    let kept = most.min(MAX_ANSWERED);
-    let (half, share) = (kept / 2, kept / 2 / occupancy.peers.max(1));
-    !is_short(most, occupancy.open, occupancy.answered)
-        || occupancy.answered <= half
-        || (occupancy.of_peer <= share.max(1) && occupancy.answered <= kept - kept / 8)
 }
 
 #[cfg(test)]
@@ -206,12 +192,13 @@ mod tests {
     struct Table {
         start: Instant,
         rows: Vec<ConnectionState>,
+        most: usize,
     }
 
     impl Table {
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
         fn new() -> Table {
-            Table { start: Instant::now(), rows: Vec::new() }
+            Table { start: Instant::now(), rows: Vec::new(), most: 1000 }
         }
 
         fn at(&self, seconds: u64) -> Instant {
@@ -226,7 +213,7 @@ mod tests {
         }
 
         fn evicted(&self, now: u64, wanted: usize) -> Vec<u64> {
-            victims(self.rows.iter().copied(), self.at(now), PROTECTED, wanted)
+            victims(self.rows.iter().copied(), self.at(now), Capacity::of_reviews(self.most), wanted)
         }
     }
 
@@ -247,9 +234,6 @@ mod tests {
             assert!(table.evicted(now, 9).is_empty(), "{now}");
         }
         assert_eq!(table.evicted(196, 9), [answered]);
-        table.rows[0].busy = true;
-        assert!(table.evicted(196, 9).is_empty(), "a request is in progress");
-        assert_eq!(table.evicted(206, 9), [answered], "a request that never ends does not protect it");
     }
 
     #[test]
@@ -276,32 +260,37 @@ mod tests {
     fn zero_protection_time_protects_no_connection() {
         let mut table = Table::new();
         let answered = table.add(1, 0, Some(100));
-        assert_eq!(victims(table.rows.iter().copied(), table.at(100), Duration::ZERO, 1), [answered]);
+        assert_eq!(victims(table.rows.iter().copied(), table.at(100), Capacity::of_queries(1000), 1), [answered]);
     }
 
     #[test]
-    fn peer_shares_apply_only_if_capacity_is_short() {
-        let occupancy = Occupancy { open: 100, answered: 100, of_peer: 100, peers: 1 };
-        assert!(keeps(1000, occupancy), "capacity is not short");
-        assert!(
-            keeps(120, Occupancy { answered: 60, of_peer: 60, ..occupancy }),
-            "half of the capacity is for connections that have answered"
-        );
-        assert!(!keeps(120, occupancy));
-        let two = Occupancy { answered: 61, peers: 2, ..occupancy };
-        assert!(!keeps(120, Occupancy { of_peer: 60, ..two }) && keeps(120, Occupancy { of_peer: 1, ..two }));
-        assert!(
-            !keeps(120, Occupancy { answered: 106, of_peer: 1, ..two }),
-            "an eighth of the capacity remains for new peers"
-        );
-        // Connections that have answered take more memory and have a limit of their own.
-        let many = Occupancy { open: 4000, answered: 3072, of_peer: 3072, peers: 1 };
-        assert!(!keeps(10_240, many) && !keeps(usize::MAX, many));
-        assert!(keeps(10_240, Occupancy { answered: 2300, of_peer: 2300, ..many }), "capacity is not short");
-        assert!(
-            keeps(10_240, Occupancy { answered: 2600, of_peer: 25, peers: 2, ..many }),
-            "the connections of another peer"
-        );
+    fn peer_keeps_its_share_of_connections_that_answered() {
+        let mut table = Table::new();
+        table.most = 12;
+        let flood: Vec<u64> = (0..12).map(|n| table.add(1, 0, Some(100 + n))).collect();
+        assert_eq!(table.evicted(120, 99), flood[..6], "one peer leaves half to others");
+        let other: Vec<u64> = (0..4).map(|n| table.add(2, 0, Some(90 + n))).collect();
+        assert_eq!(table.evicted(120, 99), flood[..8], "two leave a third, and no peer below its share gives way");
+        table.rows[0].busy = true;
+        assert_eq!(table.evicted(120, 1), [flood[1]], "those with a request in progress come last");
+        let young = table.add(3, 119, None);
+        assert_eq!(table.evicted(120, 99), [&flood[1..9], &[young]].concat());
+        table.rows.iter_mut().for_each(|row| row.busy = true);
+        assert_eq!(table.evicted(120, 1), [flood[0]], "a request that never ends does not protect a connection");
+        table.rows.retain(|row| other.contains(&row.id));
+        assert!(table.evicted(120, 99).is_empty());
+    }
+
+    #[test]
+    fn full_table_has_a_victim_always() {
+        for peers in 1..=9u8 {
+            let mut table = Table::new();
+            table.most = 9;
+            for n in 0..9 {
+                table.add(n % peers, 0, Some(100));
+            }
+            assert_eq!(table.evicted(101, 1).len(), 1, "{peers} peers");
+        }
     }
 
     #[test]

@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::capacity::{self, Capacity, ConnectionState, Occupancy};
+use super::capacity::{self, Capacity, ConnectionState};
 use super::conn::Busy;
 use super::metrics::ListenerMetrics;
 
@@ -22,10 +22,8 @@ pub(super) struct Link {
     /// Milliseconds from `accepted` to the last answer, plus one; 0 if there was none.
     answered: AtomicU64,
     pub(super) busy: Busy,
-    /// Closes the connection now.
+    /// Closes the connection.
     pub(super) evicted: Notify,
-    /// Closes the connection after the answer in progress.
-    pub(super) last: Notify,
 }
 
 impl Link {
@@ -53,10 +51,6 @@ pub(super) struct Connections(Arc<Shared>);
 struct Shared {
     capacity: Capacity,
     metrics: Option<ListenerMetrics>,
-    /// Number of connections in the table, readable without its lock.
-    open: AtomicUsize,
-    /// Number of those that have answered a review.
-    answered: AtomicUsize,
     table: Mutex<Table>,
     closed: Notify,
 }
@@ -65,9 +59,8 @@ struct Shared {
 struct Table {
     next: u64,
     links: HashMap<u64, Arc<Link>>,
-    /// Number of connections that have answered a review, by peer.
-    answered: HashMap<IpAddr, usize>,
-    answered_in_all: usize,
+    /// Number of connections that have answered a review.
+    answered: usize,
     /// Number of connections that were evicted and are not closed yet.
     closing: usize,
 }
@@ -76,13 +69,7 @@ impl Table {
     fn remove(&mut self, id: u64) -> bool {
         let Some(link) = self.links.remove(&id) else { return false };
         if link.answered().is_some() {
-            self.answered_in_all = self.answered_in_all.saturating_sub(1);
-            if let Some(count) = self.answered.get_mut(&link.peer) {
-                *count = count.saturating_sub(1);
-                if *count == 0 {
-                    self.answered.remove(&link.peer);
-                }
-            }
+            self.answered = self.answered.saturating_sub(1);
         }
         true
     }
@@ -115,9 +102,7 @@ impl Drop for Ticket {
 
 impl Connections {
     pub(super) fn new(capacity: Capacity, metrics: Option<ListenerMetrics>) -> Connections {
-        let (open, answered) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let (table, closed) = (Mutex::default(), Notify::new());
-        Connections(Arc::new(Shared { capacity, metrics, open, answered, table, closed }))
+        Connections(Arc::new(Shared { capacity, metrics, table: Mutex::default(), closed: Notify::new() }))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -125,8 +110,6 @@ impl Connections {
     }
 
     fn note(&self, table: &Table) {
-        self.0.open.store(table.links.len(), Ordering::Release);
-        self.0.answered.store(table.answered_in_all, Ordering::Release);
         if let Some(metrics) = &self.0.metrics {
             metrics.open.set(i64::try_from(table.links.len()).unwrap_or(i64::MAX));
         }
@@ -136,19 +119,12 @@ impl Connections {
         self.0.metrics.as_ref()
     }
 
-    /// Allocates a slot for a new connection, if necessary by evicting others; `None` when all others are protected.
-    pub(super) fn enter(&self, peer: IpAddr) -> Option<Ticket> {
+    /// Takes a slot for a new connection, if necessary by evicting others.
+    pub(super) fn enter(&self, peer: IpAddr) -> Ticket {
         let accepted = now();
-        let Capacity { most, .. } = self.0.capacity;
         let mut table = self.table();
-        if table.links.len() >= most {
-            self.evict(&mut table, accepted, self.0.capacity.batch());
-        }
-        if table.links.len() >= most {
-            if let Some(metrics) = &self.0.metrics {
-                metrics.refused.inc();
-            }
-            return None;
+        if table.links.len() >= self.0.capacity.most {
+            self.evict(&mut table, accepted, self.0.capacity, |_| true);
         }
         let id = table.next;
         table.next += 1;
@@ -159,24 +135,23 @@ impl Connections {
             answered: AtomicU64::new(0),
             busy: Busy::default(),
             evicted: Notify::new(),
-            last: Notify::new(),
         });
         table.links.insert(id, link.clone());
         self.note(&table);
         drop(table);
-        Some(Ticket { connections: self.clone(), link })
+        Ticket { connections: self.clone(), link }
     }
 
     /// Evicts connections although the table is not full: the process has no descriptors left.
     pub(super) fn make_room(&self) {
         let mut table = self.table();
-        self.evict(&mut table, now(), self.0.capacity.batch());
+        self.evict(&mut table, now(), self.0.capacity, |_| true);
         self.note(&table);
     }
 
-    fn evict(&self, table: &mut Table, now: Instant, wanted: usize) {
-        let standings = table.links.values().map(|link| link.state());
-        for id in capacity::victims(standings, now, self.0.capacity.protect, wanted) {
+    fn evict(&self, table: &mut Table, now: Instant, capacity: Capacity, among: fn(&ConnectionState) -> bool) {
+        let states = table.links.values().map(|link| link.state()).filter(among);
+        for id in capacity::victims(states, now, capacity, capacity.batch()) {
             let Some(link) = table.links.get(&id).cloned() else { continue };
             table.remove(id);
             table.closing += 1;
@@ -198,30 +173,25 @@ impl Connections {
         }
     }
 
-    /// Records that a review was answered; `false` when the connection must close after this answer.
-    pub(super) fn answered(&self, link: &Link) -> bool {
-        let millis = now().saturating_duration_since(link.accepted).as_millis();
+    /// Records that a review was answered. If too many connections have answered, some of them are evicted.
+    pub(super) fn answered(&self, link: &Link) {
+        let now = now();
+        let millis = now.saturating_duration_since(link.accepted).as_millis();
         let value = u64::try_from(millis).unwrap_or(u64::MAX - 1) + 1;
-        let Capacity { most, protect } = self.0.capacity;
-        let (open, answered) = (self.0.open.load(Ordering::Acquire), self.0.answered.load(Ordering::Acquire));
-        let may_be_short = capacity::is_short(most, open, answered) && !protect.is_zero();
-        if link.answered.load(Ordering::Acquire) != 0 && !may_be_short {
+        if link.answered.load(Ordering::Acquire) != 0 {
             link.answered.store(value, Ordering::Release);
-            return true;
+            return;
         }
         let mut table = self.table();
-        if link.answered.swap(value, Ordering::AcqRel) == 0 && table.links.contains_key(&link.id) {
-            *table.answered.entry(link.peer).or_default() += 1;
-            table.answered_in_all += 1;
-            self.0.answered.store(table.answered_in_all, Ordering::Release);
+        if link.answered.swap(value, Ordering::AcqRel) != 0 || !table.links.contains_key(&link.id) {
+            return;
         }
-        let occupancy = Occupancy {
-            open: table.links.len(),
-            answered: table.answered_in_all,
-            of_peer: table.answered.get(&link.peer).copied().unwrap_or_default(),
-            peers: table.answered.len(),
-        };
-        protect.is_zero() || capacity::keeps(most, occupancy)
+        table.answered += 1;
+        let capacity = self.0.capacity.of_answered();
+        if table.answered > capacity.most {
+            self.evict(&mut table, now, capacity, |state| state.answered.is_some());
+            self.note(&table);
+        }
     }
 }
 
@@ -230,11 +200,9 @@ impl Connections {
 pub(super) struct Origin(pub(super) Arc<Link>);
 
 impl Origin {
-    /// The peer, and whether its connection has completed a review.
-    pub(super) fn of(extensions: &axum::http::Extensions) -> (IpAddr, bool) {
-        extensions
-            .get::<Origin>()
-            .map_or((Ipv4Addr::UNSPECIFIED.into(), false), |Origin(link)| (link.peer(), link.answered().is_some()))
+    /// The peer of a request; a fixed address if the request has no connection.
+    pub(super) fn of(extensions: &axum::http::Extensions) -> IpAddr {
+        extensions.get::<Origin>().map_or(Ipv4Addr::UNSPECIFIED.into(), |Origin(link)| link.peer())
     }
 }
 
@@ -260,70 +228,92 @@ mod tests {
         tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
+    fn is_evicted(ticket: &Ticket) -> bool {
+        ticket.link().evicted.notified().now_or_never().is_some()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn connection_that_answered_stays_for_90_seconds_and_new_one_is_rejected() {
+    async fn connection_that_answered_stays_for_90_seconds_despite_idle_ones() {
         let connections = of_reviews(4);
-        let all: Vec<Ticket> = (0..4).map(|n| connections.enter(peer(n)).unwrap()).collect();
-        for ticket in &all {
-            connections.answered(ticket.link());
-        }
+        let real = connections.enter(peer(1));
+        connections.answered(real.link());
+        let mut idle: Vec<Ticket> = (0..4).map(|n| connections.enter(peer(n))).collect();
         for _ in 0..9 {
             pass(10).await;
-            assert!(connections.enter(peer(9)).is_none());
+            idle.push(connections.enter(peer(9)));
+            assert!(!is_evicted(&real));
+        }
+        for ticket in &idle {
+            connections.answered(ticket.link());
         }
         pass(6).await;
-        assert!(connections.enter(peer(9)).is_some(), "Go no longer uses it");
-        assert!(all[0].link().evicted.notified().now_or_never().is_some());
-        assert!(all[1].link().evicted.notified().now_or_never().is_none());
+        idle.push(connections.enter(peer(9)));
+        assert!(is_evicted(&real), "Go no longer uses it");
     }
 
     #[tokio::test(start_paused = true)]
     async fn new_peer_is_accepted_and_stays_despite_idle_connections_of_another() {
         let connections = of_reviews(8);
-        let mut flood: Vec<Ticket> = (0..8).map(|_| connections.enter(peer(1)).unwrap()).collect();
-        let real = connections.enter(peer(2)).unwrap();
-        assert!(flood[0].link().evicted.notified().now_or_never().is_some());
+        let mut flood: Vec<Ticket> = (0..8).map(|_| connections.enter(peer(1))).collect();
+        let real = connections.enter(peer(2));
+        assert!(is_evicted(&flood[0]));
         for _ in 0..100 {
-            flood.push(connections.enter(peer(1)).unwrap());
+            flood.push(connections.enter(peer(1)));
         }
         connections.answered(real.link());
-        assert!(real.link().evicted.notified().now_or_never().is_none());
+        assert!(!is_evicted(&real));
     }
 
     #[tokio::test(start_paused = true)]
     async fn peer_with_many_answered_connections_leaves_share_for_others() {
         let connections = of_reviews(16);
-        let mut open = Vec::new();
+        let mut flood = Vec::new();
         for _ in 0..100 {
-            let ticket = connections.enter(peer(1)).unwrap();
-            if connections.answered(ticket.link()) {
-                open.push(ticket);
-            }
+            let ticket = connections.enter(peer(1));
+            connections.answered(ticket.link());
+            flood.push(ticket);
         }
-        assert!(open.len() < 14, "{}", open.len());
-        let other = connections.enter(peer(2)).unwrap();
-        assert!(connections.answered(other.link()), "the connection of a peer below its share stays open");
+        let other: Vec<Ticket> = (0..5).map(|_| connections.enter(peer(2))).collect();
+        for ticket in &other {
+            connections.answered(ticket.link());
+        }
+        flood.extend((0..50).map(|_| connections.enter(peer(1))));
+        assert!(!other.iter().any(is_evicted), "a peer below its share keeps all of its connections");
+        assert!(connections.table().links.len() <= 16);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_answered_have_a_limit_of_their_own() {
+        let connections = of_reviews(10_000);
+        let flood: Vec<Ticket> = (0..4000).map(|_| connections.enter(peer(1))).collect();
+        let other = connections.enter(peer(2));
+        connections.answered(other.link());
+        for ticket in &flood {
+            connections.answered(ticket.link());
+        }
+        let table = connections.table();
+        assert!(table.answered <= 3072 && table.answered > 2900, "{}", table.answered);
+        assert_eq!(table.answered, table.links.values().filter(|link| link.answered().is_some()).count());
+        assert!(!is_evicted(&other) && is_evicted(&flood[0]) && !is_evicted(&flood[3999]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn dropped_tickets_release_their_slots() {
         let connections = of_reviews(2);
         for _ in 0..10 {
-            let ticket = connections.enter(peer(1)).unwrap();
+            let ticket = connections.enter(peer(1));
             connections.answered(ticket.link());
         }
         let table = connections.table();
-        assert!(
-            table.links.is_empty() && table.answered.is_empty() && table.answered_in_all == 0 && table.closing == 0
-        );
+        assert!(table.links.is_empty() && table.answered == 0 && table.closing == 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn settled_waits_until_evicted_connections_are_closed() {
         let connections = of_reviews(2000);
-        let mut all: Vec<Ticket> = (0..2000).map(|_| connections.enter(peer(1)).unwrap()).collect();
+        let mut all: Vec<Ticket> = (0..2000).map(|_| connections.enter(peer(1))).collect();
         assert!(connections.settled().now_or_never().is_some());
-        let _more: Vec<Ticket> = (0..40).map(|_| connections.enter(peer(1)).unwrap()).collect();
+        let _more: Vec<Ticket> = (0..40).map(|_| connections.enter(peer(1))).collect();
         assert!(connections.settled().now_or_never().is_none(), "40 evicted connections are still open");
         all.drain(..40);
         connections.settled().await;

@@ -69,8 +69,6 @@ pub struct ListenerMetrics {
     pub open: IntGauge,
     /// Connections closed to free capacity.
     pub evicted: IntCounter,
-    /// Connections refused at capacity.
-    pub refused: IntCounter,
     /// Errors of `accept`.
     pub accept_errors: IntCounter,
 }
@@ -95,7 +93,6 @@ pub struct Metrics {
     pub client_certificates_refused: IntCounter,
     connections: IntGaugeVec,
     evicted: IntCounterVec,
-    refused: IntCounterVec,
     accept_errors: IntCounterVec,
 }
 
@@ -140,11 +137,6 @@ impl Metrics {
                 &["listener"],
                 "Connections closed to free capacity for new ones.",
             )?,
-            refused: registry.counters(
-                "spark_usher_connections_refused_total",
-                &["listener"],
-                "New connections closed because every open connection had answered a review in the last 95 seconds.",
-            )?,
             accept_errors: registry.counters(
                 "spark_usher_accept_errors_total",
                 &["listener"],
@@ -167,7 +159,6 @@ impl Metrics {
         ListenerMetrics {
             open: self.connections.with_label_values(&[name]),
             evicted: self.evicted.with_label_values(&[name]),
-            refused: self.refused.with_label_values(&[name]),
             accept_errors: self.accept_errors.with_label_values(&[name]),
         }
     }
@@ -218,7 +209,6 @@ mod tests {
             "spark_usher_driver_found_total{how=\"creator\"} 1",
             "spark_usher_admission_duration_seconds_bucket{webhook=\"validate\",le=\"0.0001\"} 1",
             "spark_usher_admission_duration_seconds_bucket{webhook=\"validate\",le=\"0.000025\"} 0",
-            "spark_usher_connections_refused_total{listener=\"debug\"} 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

@@ -7,7 +7,7 @@ pub mod capacity;
 mod conn;
 mod connections;
 pub mod debug;
-mod fairness;
+mod gate;
 pub mod limits;
 pub mod metrics;
 pub mod server;

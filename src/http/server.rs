@@ -123,9 +123,8 @@ async fn serve<T: Transport>(
             () = shutdown.stop.cancelled() => break,
             Some(ended) = open.join_next(), if !open.is_empty() => noted(ended),
             (stream, peer) = accepting.next(&parts.connections, || socket.accept()) => {
-                if let Some(ticket) = parts.connections.enter(peer.ip()) {
-                    open.spawn(parts.clone().connection(stream, ticket));
-                }
+                let ticket = parts.connections.enter(peer.ip());
+                open.spawn(parts.clone().connection(stream, ticket));
             }
         }
     }
@@ -180,7 +179,7 @@ impl<T: Transport> Server<T> {
         let Some((stream, protocol)) = self.transport.open(stream, link.peer()).await else { return };
         let http1 = protocol == Protocol::Http1;
         let mut timed = Box::pin(Timed::new(stream, self.deadlines, link.busy.clone(), http1));
-        if !self.wait_for_request(timed.as_mut(), link, http1).await {
+        if !self.wait_for_request(timed.as_mut(), http1).await {
             return;
         }
         let service = Counted {
@@ -194,33 +193,31 @@ impl<T: Transport> Server<T> {
         if http1 {
             // On the heap: as part of every connection it would use memory on connections without a request too.
             let serving = Box::pin(self.http1.serve_connection(stream, service).with_upgrades());
-            self.to_its_end(link, serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
+            self.to_its_end(serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
         } else {
             let serving = Box::pin(self.http2.serve_connection(stream, service));
-            self.to_its_end(link, serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
+            self.to_its_end(serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
         }
     }
 
-    /// Waits for the first request. An idle connection closes at once on shutdown or eviction.
-    async fn wait_for_request<S: AsyncRead>(&self, mut timed: Pin<&mut Timed<S>>, link: &Link, http1: bool) -> bool {
+    /// Waits for the first request. An idle connection closes at once on shutdown.
+    async fn wait_for_request<S: AsyncRead>(&self, mut timed: Pin<&mut Timed<S>>, http1: bool) -> bool {
         tokio::select! {
             biased;
             first = timed.as_mut().first_byte() => if first.is_err() { return false },
             () = self.shutdown.stop.cancelled() => return false,
-            () = link.last.notified() => return false,
         }
         !http1 || timed.first_head().await.is_ok()
     }
 
-    /// Serves until the peer closes the connection, or until shutdown or eviction; requests in progress finish.
-    async fn to_its_end<C: Future>(&self, link: &Link, serving: C, finish: fn(Pin<&mut C>)) {
+    /// Serves until the peer closes the connection, or until shutdown; requests in progress finish.
+    async fn to_its_end<C: Future>(&self, serving: C, finish: fn(Pin<&mut C>)) {
         let mut serving = pin!(serving);
         tokio::select! {
             biased;
             // An early close is the peer's decision: there is no client to report it to.
             _ = serving.as_mut() => return,
             () = self.shutdown.stop.cancelled() => {}
-            () = link.last.notified() => {}
         }
         finish(serving.as_mut());
         let _ = serving.await;
@@ -326,11 +323,11 @@ impl Service<hyper::Request<Incoming>> for Counted {
         let answering = self.service.call(request);
         Box::pin(async move {
             let mut answer = answering.await?;
-            let kept = answer.status() != StatusCode::OK || connections.answered(&link);
-            if http1 && (!kept || leaving.is_cancelled()) {
+            if answer.status() == StatusCode::OK {
+                connections.answered(&link);
+            }
+            if http1 && leaving.is_cancelled() {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            } else if !kept {
-                link.last.notify_one();
             }
             drop(guard);
             Ok(answer)

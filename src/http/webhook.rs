@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::post;
@@ -19,16 +19,18 @@ use bytes::{Bytes, BytesMut};
 use futures::poll;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
-use super::limits::{BodyBudget, Limits, MAX_BODY};
+use super::connections::Origin;
+use super::gate::{Permit, SMALL};
+use super::limits::{Limits, MAX_BODY};
 use super::metrics::{Hook, Metrics, Outcome};
 use crate::admission::head::HEAD_LEN;
 use crate::admission::{self, BadReview, Decision, Operation, Review, ValidationContext, Verdict};
 use crate::ownership::resolve::DriverSource;
 use crate::policy::Policies;
 use crate::reason::Reason;
-use crate::runtime::clock;
+use crate::runtime::{background, clock};
 use crate::snapshot::Snapshot;
 use crate::text::shown;
 
@@ -36,6 +38,12 @@ use crate::text::shown;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time to read a body, whatever the deadline: a slower body does not come from an API server.
 const MAX_READING: Duration = Duration::from_secs(5);
+/// After each part of a large body, its reader pauses: deciphering occupies the thread that it shares with other reviews for a
+/// fraction of a millisecond at a time.
+const PART: usize = 256 << 10;
+const PAUSE: Duration = Duration::from_millis(1);
+/// Maximum time to read a large body while others wait for its permit: 20 MiB within it are 70 MB/s.
+const READING_IF_OTHERS_WAIT: Duration = Duration::from_millis(300);
 /// Maximum timeout that the API allows.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -192,7 +200,8 @@ impl ReviewResponse {
             );
         }
         tracing::debug!(
-            uid = %review.uid, namespace = %review.namespace, name = review.name.as_deref().unwrap_or_default(),
+            uid = shown(&review.uid), namespace = shown(&review.namespace),
+            name = shown(review.name.as_deref().unwrap_or_default()),
             reason = %decision.reason, allowed = decision.is_allowed(), mutations = decision.mutations().len(),
             validated = ?decision.validated, "reviewed"
         );
@@ -252,11 +261,12 @@ pub fn router(answers: Handlers, limits: Limits, metrics: Arc<Metrics>) -> Route
         .fallback(wrong_path)
 }
 
-/// Answers other paths and methods. Reads the body first: an HTTP/2 client may treat an early answer as a broken stream.
+/// Answers other paths and methods. Reads a small body first: an HTTP/2 client may treat an early answer as a broken stream.
 async fn reject_route(limits: Limits, request: Request, status: StatusCode) -> Response {
     let asked = format!("{} {}", request.method(), request.uri().path());
-    let mut budget = limits.enter(request.extensions());
-    let _ = tokio::time::timeout(MAX_READING, read(request.into_body(), HEAD_LEN, &mut budget)).await;
+    if is_small(request.body()) {
+        let _ = read_small(request.into_body(), &limits, MAX_READING).await;
+    }
     text(
         status,
         format!(
@@ -268,56 +278,22 @@ async fn reject_route(limits: Limits, request: Request, status: StatusCode) -> R
 
 async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Response, Infallible> {
     let start = clock::instant();
-    let deadline = deadline(request.uri().query());
     let _in_flight = InFlight::new(&webhook.metrics);
-    let refused = |status, reason, message: String| {
-        webhook.metrics.count_review(webhook.hook, Operation::Other, Outcome::Failed, reason);
-        Ok(text(status, message))
-    };
     let headers = request.headers();
-    if !is_json(headers) {
+    let answered = if is_json(headers) {
+        webhook.read_and_answer(request).await
+    } else {
         let found = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("none");
-        let message = format!("expected content type application/json, found {found}");
-        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, Reason::WrongContentType, message);
-    }
-    let most = if content_length(headers).is_some_and(|length| length > MAX_BODY as u64) { HEAD_LEN } else { MAX_BODY };
-    let mut budget = webhook.limits.enter(request.extensions());
-    let mut reading = pin!(read(request.into_body(), most, &mut budget));
-    // The body usually arrives with its head, and no timer is needed.
-    let read = match poll!(&mut reading) {
-        Poll::Ready(read) => Ok(read),
-        Poll::Pending => tokio::time::timeout(deadline.min(MAX_READING), reading).await,
+        Err(Failure::WrongContentType(found.to_owned()))
     };
-    let body = match read {
-        Err(_) => {
-            let message = "the deadline passed before the review was read".to_owned();
-            return refused(StatusCode::GATEWAY_TIMEOUT, Reason::DeadlineExceeded, message);
+    let ReviewResponse { body, operation, outcome, reason, how } = match answered {
+        Ok(answered) => answered,
+        Err(failure) => {
+            let reason = failure.reason();
+            webhook.metrics.count_review(webhook.hook, Operation::Other, Outcome::Failed, reason);
+            return Ok(failure.into_response());
         }
-        Ok(Err(Unread::Overload)) => {
-            let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many concurrent reviews; retry".to_owned());
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            webhook.metrics.count_review(webhook.hook, Operation::Other, Outcome::Failed, Reason::Overloaded);
-            return Ok(response);
-        }
-        Ok(Err(Unread::BrokeOff)) => {
-            return refused(StatusCode::BAD_REQUEST, Reason::BadReview, "the body is incomplete".to_owned());
-        }
-        Ok(Ok(body)) => body,
     };
-    // The decision takes microseconds and never waits; a panic in it is a 500 for this review alone.
-    let answer = AssertUnwindSafe(|| match &body {
-        Read::Whole(body) => webhook.answer.answer(body),
-        Read::Head(head) => webhook.answer.too_large(head),
-    });
-    let Ok(answered) = catch_unwind(answer) else {
-        tracing::error!("bug: a panic while a review was answered");
-        return refused(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            Reason::Panicked,
-            "internal error in spark-usher; see its log".to_owned(),
-        );
-    };
-    let ReviewResponse { body, operation, outcome, reason, how } = answered;
     webhook.metrics.count_review(webhook.hook, operation, outcome, reason);
     webhook.metrics.time(webhook.hook, start.elapsed());
     if let Some(how) = how {
@@ -333,6 +309,92 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
     })
 }
 
+impl Webhook {
+    /// Reads the review and decides. A small one at once, on this thread; a large one takes a permit and is decided on a thread of its
+    /// own with low priority.
+    async fn read_and_answer(&self, request: Request) -> Result<ReviewResponse, Failure> {
+        let deadline = deadline(request.uri().query());
+        if is_small(request.body()) {
+            let body = read_small(request.into_body(), &self.limits, deadline).await?;
+            return decided(&*self.answer, &Read::Whole(body));
+        }
+        let peer = Origin::of(request.extensions());
+        let entered = tokio::time::timeout(deadline, self.limits.gate().enter(peer)).await;
+        let permit = entered.ok().flatten().ok_or(Failure::Overloaded)?;
+        let read = read_large(request.into_body(), &permit, deadline).await?;
+        let (answer, (done, result)) = (self.answer.clone(), oneshot::channel());
+        let deciding = move || {
+            background::lower_priority();
+            let _ = done.send(decided(&*answer, &read));
+            drop((read, permit));
+        };
+        // It ends by itself. Without a thread, the receiver gets an error.
+        if let Err(error) = std::thread::Builder::new().name("large review".to_owned()).spawn(deciding) {
+            tracing::error!(%error, "cannot start a thread for a large review");
+        }
+        result.await.unwrap_or(Err(Failure::Overloaded))
+    }
+}
+
+/// The decision, which takes microseconds for a small review and never waits. A panic in it is a 500 for this review alone.
+fn decided(answer: &dyn Handler, read: &Read) -> Result<ReviewResponse, Failure> {
+    let answer = AssertUnwindSafe(|| match read {
+        Read::Whole(body) => answer.answer(body),
+        Read::Head(head) => answer.too_large(head),
+    });
+    catch_unwind(answer).map_err(|_| {
+        tracing::error!("bug: a panic while a review was answered");
+        Failure::Panicked
+    })
+}
+
+/// Why a review has no decision.
+enum Failure {
+    /// The body is not JSON.
+    WrongContentType(String),
+    /// The body was not read before the deadline.
+    TooSlow,
+    /// Other bodies took its slot, or its turn did not come.
+    Overloaded,
+    /// The client aborted it.
+    BrokeOff,
+    /// A bug.
+    Panicked,
+}
+
+impl Failure {
+    fn reason(&self) -> Reason {
+        match self {
+            Failure::WrongContentType(_) => Reason::WrongContentType,
+            Failure::TooSlow => Reason::DeadlineExceeded,
+            Failure::Overloaded => Reason::Overloaded,
+            Failure::BrokeOff => Reason::BadReview,
+            Failure::Panicked => Reason::Panicked,
+        }
+    }
+
+    fn into_response(self) -> Response {
+        let (status, message) = match self {
+            Failure::WrongContentType(found) => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("expected content type application/json, found {found}"))
+            }
+            Failure::TooSlow => {
+                (StatusCode::GATEWAY_TIMEOUT, "the deadline passed before the review was read".to_owned())
+            }
+            Failure::Overloaded => {
+                let mut response = text(StatusCode::TOO_MANY_REQUESTS, "too many concurrent reviews; retry".to_owned());
+                response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+                return response;
+            }
+            Failure::BrokeOff => (StatusCode::BAD_REQUEST, "the body is incomplete".to_owned()),
+            Failure::Panicked => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "internal error in spark-usher; see its log".to_owned())
+            }
+        };
+        text(status, message)
+    }
+}
+
 /// A body as far as it was kept.
 enum Read {
     /// The whole body.
@@ -342,51 +404,66 @@ enum Read {
     Head(Bytes),
 }
 
-/// Why a body could not be read.
-enum Unread {
-    /// The memory budget is exhausted.
-    Overload,
-    /// The client aborted it.
-    BrokeOff,
+/// Whether a body is small, and says so; API servers always say how long it is.
+fn is_small(body: &Body) -> bool {
+    body.size_hint().upper().is_some_and(|length| length <= SMALL as u64)
 }
 
-/// Reads a whole body, or the head of one that is longer than `most`.
-async fn read(mut body: Body, most: usize, budget: &mut BodyBudget) -> Result<Read, Unread> {
-    // A review usually arrives in one or two frames.
-    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-    while let Some(frame) = budget.wait(body.frame()).await.ok_or(Unread::Overload)? {
-        let Ok(mut data) = frame.map_err(|_| Unread::BrokeOff)?.into_data() else { continue };
-        if first.len() + all.len() + data.len() > most {
-            // Charged like every other part, before it is kept.
-            if !budget.charge(data.len()) {
-                return Err(Unread::Overload);
+/// Reads a body that [`is_small`].
+async fn read_small(body: Body, limits: &Limits, deadline: Duration) -> Result<Bytes, Failure> {
+    let mut reading = pin!(body.collect());
+    // The body usually arrives with its head, and neither a slot nor a timer is needed.
+    let read = match poll!(&mut reading) {
+        Poll::Ready(read) => read,
+        Poll::Pending => {
+            let slot = limits.arriving().enter();
+            tokio::select! {
+                biased;
+                read = reading => read,
+                () = slot.evicted() => return Err(Failure::Overloaded),
+                () = tokio::time::sleep(deadline.min(MAX_READING)) => return Err(Failure::TooSlow),
             }
-            let mut head = BytesMut::with_capacity(HEAD_LEN);
-            for part in [&first[..], &all[..], &data[..]] {
-                let free = HEAD_LEN - head.len();
-                head.extend_from_slice(part.get(..free).unwrap_or(part));
-            }
-            drop((std::mem::take(&mut first), std::mem::take(&mut all), std::mem::take(&mut data)));
-            budget.shrink(head.len());
-            while let Some(frame) = budget.wait(body.frame()).await.ok_or(Unread::Overload)? {
-                frame.map_err(|_| Unread::BrokeOff)?;
-            }
-            return Ok(Read::Head(head.freeze()));
         }
-        if !budget.charge(data.len()) {
-            return Err(Unread::Overload);
-        }
-        if first.is_empty() && all.is_empty() {
-            first = data;
-        } else {
-            if all.is_empty() {
-                all.reserve(first.len() + body.size_hint().lower() as usize + data.len());
-                all.extend_from_slice(&std::mem::take(&mut first));
+    };
+    Ok(read.map_err(|_| Failure::BrokeOff)?.to_bytes())
+}
+
+/// Reads any other body, or the head of one above [`MAX_BODY`].
+async fn read_large(mut body: Body, permit: &Permit, deadline: Duration) -> Result<Read, Failure> {
+    let announced = body.size_hint().upper().unwrap_or(0);
+    let mut is_whole = announced <= MAX_BODY as u64;
+    let mut bytes = BytesMut::with_capacity(if is_whole { announced as usize } else { HEAD_LEN });
+    let reading = async {
+        let mut unpaused = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| Failure::BrokeOff)?.into_data() else { continue };
+            is_whole &= bytes.len() + data.len() <= MAX_BODY;
+            if is_whole {
+                bytes.extend_from_slice(&data);
+            } else {
+                let free = HEAD_LEN.saturating_sub(bytes.len());
+                bytes.extend_from_slice(data.get(..free).unwrap_or(&data));
+                bytes.truncate(HEAD_LEN);
             }
-            all.extend_from_slice(&data);
+            unpaused += data.len();
+            if unpaused >= PART {
+                unpaused = 0;
+                tokio::time::sleep(PAUSE).await;
+            }
         }
+        Ok(())
+    };
+    tokio::select! {
+        biased;
+        read = reading => read?,
+        () = tokio::time::sleep(deadline.min(MAX_READING)) => return Err(Failure::TooSlow),
+        () = async {
+            permit.wanted().await;
+            tokio::time::sleep(READING_IF_OTHERS_WAIT).await;
+        } => return Err(Failure::Overloaded),
     }
-    Ok(Read::Whole(if all.is_empty() { first } else { all.freeze() }))
+    let bytes = bytes.freeze();
+    Ok(if is_whole { Read::Whole(bytes) } else { Read::Head(bytes) })
 }
 
 fn text(status: StatusCode, message: String) -> Response {
@@ -400,10 +477,6 @@ fn is_json(headers: &HeaderMap) -> bool {
     let essence =
         headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).and_then(|value| value.split(';').next());
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
-}
-
-fn content_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// The API server passes its deadline in the URL: `?timeout=2s`. Work after the deadline is wasted.

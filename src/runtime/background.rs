@@ -40,6 +40,21 @@ impl Background {
     }
 }
 
+/// Lets this thread run only when no other thread of the container wants to, and give way as soon as one does (`SCHED_IDLE`, which a
+/// nice value does not). Does nothing where threads have no such policy.
+pub fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    {
+        use thread_priority::{
+            NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
+            thread_native_id,
+        };
+        let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+        // The thread is not less correct with the usual priority.
+        let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,7 @@ pub mod background;
 pub mod clock;
 pub mod descriptors;
 pub mod files;
+pub mod isolated;
 pub mod random;
 pub mod ready;
 pub mod shutdown;

@@ -14,6 +14,7 @@ pub mod cert_manager;
 #[cfg(feature = "sandbox")]
 pub mod cluster;
 pub mod controller_harness;
+pub mod crafted;
 #[cfg(feature = "sandbox")]
 pub mod driver;
 #[cfg(feature = "sandbox")]
