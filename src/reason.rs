@@ -94,6 +94,8 @@ reasons! {
         GangKept = Note;
         /// Executors fail on some nodes, and the executor avoids them.
         NodesAvoided = Note;
+        /// Executors fail on some nodes, which the executor cannot avoid: its affinity is too long or has too many terms.
+        NodesNotAvoided = Note;
         /// The pod already names another scheduler, which the policy keeps (`replace: default`).
         SchedulerKept = Note;
         /// The requested minimum exceeds the number of executors that the application requests, and was lowered to it.

@@ -3,8 +3,10 @@
 //! The requirement selects by the name of the Node, which is the only field that `matchFields` supports, with one value per
 //! requirement. Terms are alternatives, so each gets the requirements; a term without requirements matches no node and stays so.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use imbl::OrdSet;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -15,15 +17,19 @@ use crate::annotations::MetadataField;
 use crate::gang;
 use crate::reason::Reason;
 use crate::snapshot::{Node, Snapshot};
-use crate::spark::node_terms::{self, NAME};
+use crate::spark::node_terms::{NAME, NodeRequirements, Work};
 use crate::spark::pod::Pod;
-use crate::spark::text::{Entries, Text};
+use crate::spark::text::Text;
 
-/// At most this many nodes are avoided by one pod.
-const MAX_AVOIDED: usize = 100;
+/// At most this many bytes of an affinity avoid nodes, of which each of its terms names each: two hundred nodes in one term, or ten in
+/// twenty.
+const MAX_ADDED: usize = 16 << 10;
 /// A longer affinity is not read: no scheduler is given one.
 const MAX_AFFINITY: usize = 64 << 10;
+/// Comparisons of a pod's requirements with nodes: a third of a millisecond.
+const MAX_COMPARISONS: usize = 10_000;
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const TERMS: &str = "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 /// Lets an executor avoid the suspect nodes, unless that would separate it from its gang or from its volume, and as long as at least as
 /// many other nodes remain that it may use.
@@ -36,18 +42,29 @@ pub(super) fn suspect_nodes(context: &MutationContext<'_, '_>, draft: &mut Draft
     if must_equal_others(context, draft) || mounts_other_claim(context.pod) {
         return;
     }
-    let affinity = match spec.affinity.as_deref() {
-        Some(raw) if raw.len() > MAX_AFFINITY => return,
-        Some(raw) => match serde_json::from_str(raw) {
-            Ok(affinity) => affinity,
-            Err(_) => return,
-        },
-        None => Value::Null,
+    let raw = spec.affinity.as_deref();
+    let suspect = if raw.is_some_and(|raw| raw.len() > MAX_AFFINITY) {
+        None
+    } else {
+        let (Ok(requirements), Ok(affinity)) =
+            (NodeRequirements::of(spec), raw.map_or(Ok(Value::Null), serde_json::from_str))
+        else {
+            // The API server refuses the pod, or has a field that we do not know.
+            return;
+        };
+        avoidable(context.snapshot, &requirements).map(|nodes| (nodes, affinity))
     };
-    let nodes = avoidable(context.snapshot, spec.node_selector.as_ref(), &affinity);
-    if nodes.is_empty() {
+    if suspect.as_ref().is_some_and(|(nodes, _)| nodes.is_empty()) {
         return;
     }
+    let fitting = suspect.map(|(mut nodes, affinity)| {
+        nodes.truncate(fitting(&affinity, &nodes, avoided));
+        (nodes, affinity)
+    });
+    let Some((nodes, affinity)) = fitting.filter(|(nodes, _)| !nodes.is_empty()) else {
+        let sentence = "executors fail on some nodes, which the executor cannot avoid: its affinity is too long or has too many terms";
+        return draft.note(Reason::NodesNotAvoided, sentence.to_owned());
+    };
     let Some(affinity) = merged(affinity, &nodes) else { return };
     draft.mutations.push(Mutation::Affinity(affinity));
     let names = nodes.iter().take(3).map(|name| name.to_string()).collect::<Vec<_>>().join(", ");
@@ -55,31 +72,50 @@ pub(super) fn suspect_nodes(context: &MutationContext<'_, '_>, draft: &mut Draft
     draft.note(Reason::NodesAvoided, format!("the executor avoids nodes on which executors fail: {names}{more}"));
 }
 
-/// The suspect nodes that the pod can avoid. Where it may use few nodes only, such as those of a pool or the one that it names, at least
-/// as many that are not suspect must remain: its affinity cannot be changed later.
-fn avoidable<'s>(snapshot: &'s Snapshot, selector: Option<&Entries<'_>>, affinity: &Value) -> Vec<&'s Arc<str>> {
-    let avoided = &snapshot.avoided_nodes;
-    let terms = affinity.pointer(&format!("/nodeAffinity/{REQUIRED}/nodeSelectorTerms")).and_then(Value::as_array);
-    if terms.is_none() && selector.is_none_or(Entries::is_empty) {
-        return avoided.iter().take(MAX_AVOIDED).collect();
-    }
-    let may_use = |name: &str, node: &Node| {
-        let is_selected = selector.is_none_or(|selector| {
-            selector.iter().all(|(key, value)| node.labels.get(key).is_some_and(|own| **own == *value))
-        });
-        is_selected
-            && terms.is_none_or(|terms| {
-                terms
-                    .iter()
-                    .any(|term| node_terms::matches(term, name, |key| node.labels.get(key).map(|value| &**value)))
-            })
+/// How many of the nodes fit into an affinity. What avoids other suspect nodes already takes part of the room, so that a second call
+/// does not add what the first left out.
+fn fitting(affinity: &Value, nodes: &[&Arc<str>], avoided: &OrdSet<Arc<str>>) -> usize {
+    let length = |name: &str| avoids(name).to_string().len() + 1;
+    let terms = affinity.pointer(TERMS).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let fields = terms.iter().filter_map(|term| term.get("matchFields")?.as_array()).flatten();
+    let present = fields.filter_map(|field| value_of(field, "NotIn")).filter(|name| avoided.contains(*name));
+    let mut taken: usize = present.map(length).sum();
+    let fits = |name: &&&Arc<str>| {
+        taken += terms.len().max(1) * length(name);
+        taken <= MAX_ADDED
     };
-    let suspect = avoided.iter().filter(|name| snapshot.nodes.get(*name).is_some_and(|node| may_use(name, node)));
-    let mut suspect: Vec<&Arc<str>> = suspect.take(MAX_AVOIDED).collect();
-    let is_other =
-        |(name, node): &(&Arc<str>, &Arc<Node>)| !avoided.contains(*name) && !node.cordoned && may_use(name, node);
-    suspect.truncate(snapshot.nodes.iter().filter(is_other).take(suspect.len()).count());
-    suspect
+    nodes.iter().take_while(fits).count()
+}
+
+/// The requirement that avoids a node.
+fn avoids(name: &str) -> Value {
+    json!({"key": NAME, "operator": "NotIn", "values": [name]})
+}
+
+/// The suspect nodes that the pod can avoid. Where it may use few nodes only, such as those of a pool or the one that it names, at least
+/// as many that are not suspect must remain: its affinity cannot be changed later. `None` if its requirements are too many to tell.
+fn avoidable<'s>(snapshot: &'s Snapshot, requirements: &NodeRequirements<'_>) -> Option<Vec<&'s Arc<str>>> {
+    let avoided = &snapshot.avoided_nodes;
+    if requirements.is_empty() {
+        return Some(avoided.iter().collect());
+    }
+    let mut work = Work::new(MAX_COMPARISONS);
+    let mut may_use = |name: &str, node: &Node| requirements.allow(name, |key| node.label(key), &mut work);
+    let mut suspect: Vec<&Arc<str>> = Vec::new();
+    for name in avoided {
+        if snapshot.nodes.get(name).is_some_and(|node| may_use(name, node)) {
+            suspect.push(name);
+        }
+    }
+    let mut others = 0;
+    for (name, node) in &snapshot.nodes {
+        if others == suspect.len() {
+            break;
+        }
+        others += usize::from(!avoided.contains(name) && !node.cordoned && may_use(name, node));
+    }
+    suspect.truncate(others);
+    (!work.is_exceeded()).then_some(suspect)
 }
 
 /// Whether the pod mounts a claim that was not made for it: its volume may exist on one node only. Spark names the claims that it creates
@@ -126,10 +162,10 @@ fn must_equal_others(context: &MutationContext<'_, '_>, draft: &Draft<'_>) -> bo
 
 /// This affinity with these nodes avoided; `None` if it avoids them already, or cannot.
 fn merged(mut affinity: Value, nodes: &[&Arc<str>]) -> Option<String> {
-    let before = affinity.clone();
+    let is_new = affinity.pointer(TERMS).is_none();
     let required = at_object(at_object(as_object(&mut affinity)?, "nodeAffinity")?, REQUIRED)?;
     let terms = required.entry("nodeSelectorTerms").or_insert_with(|| json!([{"matchFields": []}]));
-    let is_new = before.pointer(&format!("/nodeAffinity/{REQUIRED}/nodeSelectorTerms")).is_none();
+    let mut is_changed = false;
     for term in terms.as_array_mut()? {
         let term = as_object(term)?;
         let count = |key: &str| term.get(key).and_then(Value::as_array).map_or(0, Vec::len);
@@ -142,22 +178,22 @@ fn merged(mut affinity: Value, nodes: &[&Arc<str>]) -> Option<String> {
         }
         let fields = fields.as_array_mut()?;
         // A term for one certain node stays as it is: avoiding that node would leave none.
-        if fields.iter().any(|field| is_about(field, "In")) {
+        if fields.iter().any(|field| value_of(field, "In").is_some()) {
             continue;
         }
-        for node in nodes {
-            let avoids = json!({"key": NAME, "operator": "NotIn", "values": [&***node]});
-            if !fields.contains(&avoids) {
-                fields.push(avoids);
-            }
-        }
+        let known: HashSet<&str> = fields.iter().filter_map(|field| value_of(field, "NotIn")).collect();
+        let new: Vec<Value> = nodes.iter().filter(|name| !known.contains(&****name)).map(|name| avoids(name)).collect();
+        is_changed |= !new.is_empty();
+        fields.extend(new);
     }
-    (affinity != before).then(|| affinity.to_string())
+    is_changed.then(|| affinity.to_string())
 }
 
-fn is_about(field: &Value, operator: &str) -> bool {
-    field.get("key").and_then(Value::as_str) == Some(NAME)
-        && field.get("operator").and_then(Value::as_str) == Some(operator)
+/// The name of the node in a requirement with this operator.
+fn value_of<'v>(field: &'v Value, operator: &str) -> Option<&'v str> {
+    let is_about = field.get("key").and_then(Value::as_str) == Some(NAME)
+        && field.get("operator").and_then(Value::as_str) == Some(operator);
+    is_about.then(|| field.pointer("/values/0").and_then(Value::as_str).unwrap_or_default())
 }
 
 /// An object, or one in place of null.
@@ -208,10 +244,14 @@ mod tests {
     }
 
     fn avoided_with(selector: &Value, terms: Option<&Value>) -> Vec<String> {
-        let (snapshot, text) = (snapshot(), selector.to_string());
-        let selector: Option<Entries<'_>> = serde_json::from_str(&text).expect("labels");
-        let affinity = terms.map_or(Value::Null, required);
-        avoidable(&snapshot, selector.as_ref(), &affinity).into_iter().map(|name| name.to_string()).collect()
+        let mut spec = json!({"nodeSelector": selector});
+        if let Some(terms) = terms {
+            spec["affinity"] = required(terms);
+        }
+        let text = json!({"spec": spec}).to_string();
+        let (snapshot, pod) = (snapshot(), serde_json::from_str::<Pod<'_>>(&text).expect("a pod"));
+        let requirements = NodeRequirements::of(&pod.spec).expect("an affinity");
+        avoidable(&snapshot, &requirements).expect("few").into_iter().map(|name| name.to_string()).collect()
     }
 
     #[test]

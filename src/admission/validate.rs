@@ -4,10 +4,6 @@
 //! fails open) or another webhook reverted it, this is a finding. Of an update only the *change* is validated, and only of
 //! the fields that our and the schedulers' decisions depend on: owners, gang keys, annotations, role and application.
 
-use std::fmt::Write;
-
-use serde::Deserialize;
-
 use super::decision::Decision;
 use super::draft::Draft;
 use super::mutate::mutate;
@@ -20,9 +16,10 @@ use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy, Validate};
 use crate::reason::Reason;
 use crate::snapshot::Snapshot;
 use crate::spark::labels;
+use crate::spark::node_terms::{NodeRequirements, Work};
 use crate::spark::pod::{OwnerReference, Pod};
 use crate::spark::role::Role;
-use crate::spark::text::{bounded, is_too_many};
+use crate::spark::text::is_too_many;
 use crate::text::shown;
 
 /// The input of a validation besides the review.
@@ -67,7 +64,7 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     match old {
         None => {
             created(review, pod, snapshot, policies, trusted, &mut draft);
-            scheduler(pod, policies, &mut draft);
+            scheduler(pod, snapshot, policies, &mut draft);
             queue(review, pod, None, snapshot, policy, policies, &mut draft);
         }
         Some(old) => {
@@ -78,7 +75,7 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
                 queue(review, pod, Some(old), snapshot, policy, policies, &mut draft);
                 if sets_scheduling(old) != sets_scheduling(pod) {
                     // The node constraints of a pod with a scheduling gate can still change.
-                    scheduler(pod, policies, &mut draft);
+                    scheduler(pod, snapshot, policies, &mut draft);
                 }
             }
         }
@@ -242,106 +239,69 @@ fn owners<'p, 'a>(pod: &'p Pod<'a>) -> Vec<&'p OwnerReference<'a>> {
 }
 
 /// Finds a pod that requests the nodes of a policy by another scheduler. (schedulerName cannot change later.)
-fn scheduler(pod: &Pod<'_>, policies: &Policies, draft: &mut Draft<'_>) {
+fn scheduler(pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, draft: &mut Draft<'_>) {
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
-    let mut affinity = None;
+    let mut requirements = None;
     for policy in policies.iter().filter(|policy| !policy.node_pool.is_empty()) {
         let wanted = policy.scheduler.name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
         if present == wanted {
             continue;
         }
-        // Parsed once for all policies.
-        let Some(affinity) = affinity.get_or_insert_with(|| required_nodes(pod)) else {
-            draft.find(
-                Reason::TooLarge,
-                "the pod's node affinity is too long to validate: expected at most 1,024 items per list".to_owned(),
-            );
-            return;
-        };
-        if names_node(pod, affinity, policy) {
-            let mut pool = String::new();
-            for (key, value) in &policy.node_pool {
-                let comma = if pool.is_empty() { "" } else { "," };
-                // Writing to a string cannot fail.
-                let _ = write!(pool, "{comma}{key}={value}");
+        // Read once for all policies. The API server refuses an affinity that is no affinity.
+        let requirements = match requirements.get_or_insert_with(|| NodeRequirements::of(&pod.spec)) {
+            Ok(requirements) => requirements,
+            Err(error) if !is_too_many(error) => return,
+            Err(_) => {
+                return draft.find(
+                    Reason::TooLarge,
+                    "the pod's node affinity is too long to validate: expected at most 1,024 items per list".to_owned(),
+                );
             }
+        };
+        let pool = || policy.node_pool.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let requests = match requirements.name_all(pool()).then_some("requests") {
+            None => nodes_in_pool(requirements, snapshot, pool()).then_some("can only run on"),
+            named => named,
+        };
+        if let Some(requests) = requests {
+            let pool: Vec<String> = pool().map(|(key, value)| format!("{key}={value}")).collect();
             draft.find(
                 Reason::OtherScheduler,
                 format!(
-                    "the pod requests nodes with {pool}, which are reserved for scheduler {wanted}, but names {}: two schedulers would allocate the same resources (OutOfcpu)",
-                    shown(present)
+                    "the pod {requests} nodes with {}, which are reserved for scheduler {wanted}, but names {}: two schedulers would allocate the same resources (OutOfcpu)",
+                    pool.join(","), shown(present)
                 ),
             );
         }
     }
 }
 
-/// The terms of a pod's required node affinity; `None` if it is too long to be read.
-fn required_nodes(pod: &Pod<'_>) -> Option<Vec<NodeSelectorTerm>> {
-    let raw = pod.spec.affinity.as_deref().filter(|raw| raw.contains("nodeAffinity"));
-    let affinity = match raw.map(serde_json::from_str::<Affinity>) {
-        Some(Err(error)) if is_too_many(&error) => return None,
-        affinity => affinity.and_then(Result::ok).unwrap_or_default(),
-    };
-    Some(
-        affinity.node_affinity.unwrap_or_default().required.unwrap_or_default().node_selector_terms.unwrap_or_default(),
-    )
-}
+/// Comparisons of a pod's requirements with nodes: a millisecond.
+const MAX_COMPARISONS: usize = 30_000;
 
-/// Whether a pod names the nodes of a policy's pool, alone or among others. A pod that names no nodes does not: the nodes'
-/// taint excludes it.
-fn names_node(pod: &Pod<'_>, terms: &[NodeSelectorTerm], policy: &Policy) -> bool {
-    let selected =
-        |key: &str, value: &str| pod.spec.node_selector.as_ref().and_then(|selector| selector.get(key)) == Some(value);
-    if policy.node_pool.iter().all(|(key, value)| selected(key, value)) {
-        return true;
+/// Whether all nodes that a pod may use are in this pool. A pod that may use any node is not restricted to it: the taint of the pool's
+/// nodes excludes the pod. Of a pod whose requirements are too many to be compared with all nodes, this is assumed.
+fn nodes_in_pool<'p>(
+    requirements: &NodeRequirements<'_>,
+    snapshot: &Snapshot,
+    pool: impl Iterator<Item = (&'p str, &'p str)> + Clone,
+) -> bool {
+    if requirements.is_empty() {
+        return false;
     }
-    // Terms are alternatives: the scheduler may use any of them.
-    terms.iter().any(|term| {
-        policy.node_pool.iter().all(|(key, value)| {
-            selected(key, value)
-                || term.match_expressions.iter().flatten().filter(|wanted| wanted.key == *key).any(|wanted| {
-                    let values = wanted.values.as_deref().unwrap_or_default();
-                    wanted.operator == "Exists" || (wanted.operator == "In" && values.contains(value))
-                })
-        })
-    })
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Affinity {
-    node_affinity: Option<NodeAffinity>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct NodeAffinity {
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
-    required: Option<NodeSelector>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeSelector {
-    #[serde(deserialize_with = "bounded")]
-    node_selector_terms: Option<Vec<NodeSelectorTerm>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeSelectorTerm {
-    #[serde(deserialize_with = "bounded")]
-    match_expressions: Option<Vec<NodeSelectorRequirement>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct NodeSelectorRequirement {
-    key: String,
-    operator: String,
-    #[serde(deserialize_with = "bounded")]
-    values: Option<Vec<String>>,
+    let (mut work, mut is_any) = (Work::new(MAX_COMPARISONS), false);
+    for (name, node) in &snapshot.nodes {
+        if requirements.allow(name, |key| node.label(key), &mut work) {
+            is_any = true;
+            if !pool.clone().all(|(key, value)| node.label(key) == Some(value)) {
+                return false;
+            }
+        }
+        if work.is_exceeded() {
+            return true;
+        }
+    }
+    is_any
 }
 
 /// Finds a queue that the policy does not allow, if the pod's scheduler would use it.

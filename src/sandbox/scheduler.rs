@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,7 @@ use super::state::Api;
 use super::store::{Key, Stored};
 use crate::json::{at, entries, list, list_mut, text};
 use crate::runtime::clock;
-use crate::spark::node_terms;
+use crate::spark::node_terms::{Term, Work};
 use crate::spark::quantity::Quantity;
 use crate::spark::resources::ResourceList;
 
@@ -52,9 +53,13 @@ impl Node {
         let label = |key: &str| self.labels.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
         let required = ["spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
         let is_required = at(pod, &required).is_some();
+        let mut work = Work::new(usize::MAX);
         let terms = list(pod, &[&required[..], &["nodeSelectorTerms"]].concat());
         entries(pod, &["spec", "nodeSelector"]).all(|(key, value)| label(key) == Some(value))
-            && (!is_required || terms.iter().any(|term| node_terms::matches(term, name, label)))
+            && (!is_required
+                || terms
+                    .iter()
+                    .any(|term| Term::deserialize(term).is_ok_and(|term| term.matches(name, label, &mut work))))
     }
 }
 

@@ -27,6 +27,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(|value| &**value)
+    }
+
     /// Reads what is kept of a Node.
     pub fn read(json: &str) -> Option<Node> {
         #[derive(Deserialize)]

@@ -1,35 +1,247 @@
-//! Node selector terms of a pod's nodeAffinity (`NodeSelectorTerm` of `core/v1`, `nodeaffinity.go` of `component-helpers`).
+//! What a pod requires of its node: its nodeName, its nodeSelector, and the node selector terms of its required nodeAffinity
+//! (`NodeSelectorTerm` of `core/v1`, `nodeaffinity.go` of `component-helpers`).
 
-use serde_json::Value;
+use serde::Deserialize;
+
+use super::pod::Spec;
+use super::text::{Entries, Text, bounded};
 
 /// The only field that `matchFields` supports.
 pub const NAME: &str = "metadata.name";
 
-/// Whether a term matches a node of this name, whose labels are read by `label`. An empty term matches none, and so does one that is not
-/// understood.
-pub fn matches<'n>(term: &Value, name: &'n str, label: impl Fn(&str) -> Option<&'n str>) -> bool {
-    let list = |key: &str| term.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let (expressions, fields) = (list("matchExpressions"), list("matchFields"));
-    let field = |key: &str| (key == NAME).then_some(name);
-    !(expressions.is_empty() && fields.is_empty())
-        && expressions.iter().all(|requirement| is_met(requirement, &label))
-        && fields.iter().all(|requirement| is_met(requirement, field))
+/// What a pod requires of its node. What it prefers, tolerates or requires of other pods is not among it.
+#[derive(Debug, Default)]
+pub struct NodeRequirements<'p> {
+    name: Option<&'p str>,
+    selector: Option<&'p Entries<'p>>,
+    terms: Option<Vec<Term<'p>>>,
+}
+
+/// A node selector term: all of its requirements must be met. Terms are alternatives.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'p"))]
+pub struct Term<'p> {
+    #[serde(deserialize_with = "bounded")]
+    match_expressions: Option<Vec<Requirement<'p>>>,
+    #[serde(deserialize_with = "bounded")]
+    match_fields: Option<Vec<Requirement<'p>>>,
 }
 
 /// A requirement of a term (`labels.Requirement` of apimachinery).
-fn is_met<'n>(requirement: &Value, of: impl Fn(&str) -> Option<&'n str>) -> bool {
-    let text = |key: &str| requirement.get(key).and_then(Value::as_str).unwrap_or_default();
-    let own = of(text("key"));
-    let values = || requirement.get("values").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let number = |text: &str| text.parse::<i64>().ok();
-    let compare = || Some((number(own?)?, number(values().next()?)?));
-    match text("operator") {
-        "In" => own.is_some_and(|own| values().any(|value| value == own)),
-        "NotIn" => own.is_none_or(|own| values().all(|value| value != own)),
-        "Exists" => own.is_some(),
-        "DoesNotExist" => own.is_none(),
-        "Gt" => compare().is_some_and(|(own, than)| own > than),
-        "Lt" => compare().is_some_and(|(own, than)| own < than),
-        _ => false,
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'p"))]
+struct Requirement<'p> {
+    key: Text<'p>,
+    operator: Text<'p>,
+    #[serde(deserialize_with = "bounded")]
+    values: Option<Vec<Text<'p>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'p"))]
+struct Affinity<'p> {
+    node_affinity: Option<NodeAffinity<'p>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'p"))]
+struct NodeAffinity<'p> {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    required: Option<NodeSelector<'p>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'p"))]
+struct NodeSelector<'p> {
+    #[serde(deserialize_with = "bounded")]
+    node_selector_terms: Option<Vec<Term<'p>>>,
+}
+
+/// How many more comparisons may be made: requirements times nodes would otherwise be a product of what a tenant writes and of what
+/// the cluster has.
+#[derive(Debug)]
+pub struct Work(Option<usize>);
+
+impl Work {
+    /// At most this many comparisons.
+    pub fn new(most: usize) -> Work {
+        Work(Some(most))
+    }
+
+    /// Whether more were needed: then the results are not to be used.
+    pub fn is_exceeded(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn count(&mut self) -> bool {
+        self.0 = self.0.and_then(|left| left.checked_sub(1));
+        self.0.is_some()
+    }
+}
+
+impl<'p> NodeRequirements<'p> {
+    /// Reads the requirements of a pod.
+    ///
+    /// # Errors
+    ///
+    /// The affinity is none that an API server accepts, or a list in it is longer than any pod's
+    /// ([`is_too_many`](super::text::is_too_many)).
+    pub fn of(spec: &'p Spec<'_>) -> Result<NodeRequirements<'p>, serde_json::Error> {
+        let raw = spec.affinity.as_deref().filter(|raw| raw.contains("nodeAffinity"));
+        let affinity: Option<Affinity<'p>> = raw.map(serde_json::from_str).transpose()?;
+        let required = affinity.and_then(|affinity| affinity.node_affinity?.required);
+        Ok(NodeRequirements {
+            name: spec.node_name.as_deref().filter(|name| !name.is_empty()),
+            selector: spec.node_selector.as_ref().filter(|selector| !selector.is_empty()),
+            terms: required.map(|required| required.node_selector_terms.unwrap_or_default()),
+        })
+    }
+
+    /// Whether every node meets them.
+    pub fn is_empty(&self) -> bool {
+        self.name.is_none() && self.selector.is_none() && self.terms.is_none()
+    }
+
+    /// Whether a node of this name and with these labels meets them.
+    pub fn allow<'n>(&self, name: &'n str, label: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
+        self.name.is_none_or(|wanted| work.count() && wanted == name)
+            && self
+                .selector
+                .is_none_or(|selector| selector.iter().all(|(key, value)| work.count() && label(key) == Some(value)))
+            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(name, &label, work)))
+    }
+
+    /// Whether the nodeSelector has this label, or one of the terms names it, alone or among others.
+    pub fn name_all<'l>(&self, labels: impl Iterator<Item = (&'l str, &'l str)> + Clone) -> bool {
+        let selected = |key: &str, value: &str| self.selector.and_then(|selector| selector.get(key)) == Some(value);
+        let mut terms = self.terms.iter().flatten();
+        labels.clone().all(|(key, value)| selected(key, value))
+            || terms.any(|term| labels.clone().all(|(key, value)| selected(key, value) || term.names(key, value)))
+    }
+}
+
+impl Term<'_> {
+    /// Whether a node matches. An empty term matches none, and so does one that is not understood.
+    pub fn matches<'n>(&self, name: &'n str, label: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
+        let (expressions, fields) = (list(&self.match_expressions), list(&self.match_fields));
+        let field = |key: &str| (key == NAME).then_some(name);
+        !(expressions.is_empty() && fields.is_empty())
+            && expressions.iter().all(|requirement| requirement.is_met(&label, work))
+            && fields.iter().all(|requirement| requirement.is_met(field, work))
+    }
+
+    fn names(&self, key: &str, value: &str) -> bool {
+        list(&self.match_expressions).iter().filter(|wanted| wanted.key == *key).any(|wanted| {
+            wanted.operator == "Exists"
+                || (wanted.operator == "In" && list(&wanted.values).iter().any(|v| *v == *value))
+        })
+    }
+}
+
+impl Requirement<'_> {
+    fn is_met<'n>(&self, of: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
+        let own = of(&self.key);
+        let values = list(&self.values);
+        let mut has = |own: &str| values.iter().any(|value| !work.count() || *value == *own);
+        let number = |text: &str| text.parse::<i64>().ok();
+        let compare = || Some((number(own?)?, number(values.first()?)?));
+        match self.operator.as_str() {
+            "In" => own.is_some_and(&mut has),
+            "NotIn" => own.is_none_or(|own| !has(own)),
+            "Exists" => work.count() && own.is_some(),
+            "DoesNotExist" => work.count() && own.is_none(),
+            "Gt" => work.count() && compare().is_some_and(|(own, than)| own > than),
+            "Lt" => work.count() && compare().is_some_and(|(own, than)| own < than),
+            _ => false,
+        }
+    }
+}
+
+fn list<T>(list: &Option<Vec<T>>) -> &[T] {
+    list.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn allows(spec: &Value, name: &str, labels: &[(&str, &str)]) -> Option<bool> {
+        let text = json!({"spec": spec}).to_string();
+        let pod: super::super::pod::Pod<'_> = serde_json::from_str(&text).unwrap();
+        let requirements = NodeRequirements::of(&pod.spec).ok()?;
+        let label = |key: &str| labels.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+        let mut work = Work::new(1000);
+        let allowed = requirements.allow(name, label, &mut work);
+        assert!(!work.is_exceeded());
+        Some(allowed)
+    }
+
+    fn affinity(terms: &Value) -> Value {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+    }
+
+    #[test]
+    fn name_selector_and_terms_must_all_allow_a_node() {
+        let labels = [("pool", "spark"), ("disks", "8")];
+        let allowed = |spec: Value| allows(&spec, "n-1", &labels).unwrap();
+        assert!(allowed(json!({})) && allowed(json!({"nodeName": ""})) && allowed(json!({"nodeSelector": {}})));
+        assert!(allowed(json!({"nodeName": "n-1"})) && !allowed(json!({"nodeName": "n-2"})));
+        assert!(allowed(json!({"nodeSelector": {"pool": "spark"}})));
+        assert!(!allowed(json!({"nodeSelector": {"pool": "spark", "x": "y"}})));
+        let mut both = affinity(&json!([{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]));
+        assert!(allowed(both.clone()));
+        both["nodeSelector"] = json!({"pool": "web"});
+        assert!(!allowed(both));
+    }
+
+    #[test]
+    fn operators_mean_what_the_scheduler_takes_them_for() {
+        let labels = [("pool", "spark"), ("disks", "8")];
+        let met = |key: &str, operator: &str, values: &[&str]| {
+            let term = json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
+            allows(&affinity(&term), "n-1", &labels).unwrap()
+        };
+        assert!(met("pool", "In", &["web", "spark"]) && !met("pool", "In", &["web"]) && !met("x", "In", &["web"]));
+        assert!(
+            !met("pool", "NotIn", &["web", "spark"]) && met("pool", "NotIn", &["web"]) && met("x", "NotIn", &["web"])
+        );
+        assert!(met("pool", "Exists", &[]) && !met("x", "Exists", &[]));
+        assert!(!met("pool", "DoesNotExist", &[]) && met("x", "DoesNotExist", &[]));
+        assert!(met("disks", "Gt", &["7"]) && !met("disks", "Gt", &["8"]) && !met("pool", "Gt", &["1"]));
+        assert!(met("disks", "Lt", &["9"]) && !met("disks", "Lt", &["8"]) && !met("x", "Lt", &["1"]));
+        assert!(!met("disks", "Near", &["8"]), "not understood");
+        let named = |operator: &str, name: &str| {
+            let term = json!([{"matchFields": [{"key": NAME, "operator": operator, "values": [name]}]}]);
+            allows(&affinity(&term), "n-1", &labels).unwrap()
+        };
+        assert!(named("In", "n-1") && !named("In", "n-2") && named("NotIn", "n-2") && !named("NotIn", "n-1"));
+        for empty in [json!([]), json!([{}]), json!([{"matchExpressions": []}]), Value::Null] {
+            assert_eq!(allows(&affinity(&empty), "n-1", &labels), Some(false), "{empty}");
+        }
+        let two = json!([{"matchFields": [{"key": NAME, "operator": "In", "values": ["x"]}]},
+            {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]);
+        assert_eq!(allows(&affinity(&two), "n-1", &labels), Some(true), "terms are alternatives");
+        assert_eq!(allows(&affinity(&json!([5])), "n-1", &labels), None);
+    }
+
+    #[test]
+    fn work_is_counted_for_every_comparison() {
+        let requirement = |n: usize| json!({"key": "x", "operator": "NotIn", "values": vec!["v"; n]});
+        for (spec, least) in [
+            (affinity(&json!([{"matchExpressions": [requirement(1000)]}])), 1000),
+            (affinity(&json!(vec![json!({"matchFields": [{"operator": "Exists"}]}); 500])), 500),
+            (json!({"nodeSelector": {"x": "y", "z": "y"}}), 2),
+        ] {
+            let text = json!({"spec": spec}).to_string();
+            let pod: super::super::pod::Pod<'_> = serde_json::from_str(&text).unwrap();
+            let requirements = NodeRequirements::of(&pod.spec).unwrap();
+            let exceeded = |most: usize| {
+                let mut work = Work::new(most);
+                requirements.allow("n", |_| Some("y"), &mut work);
+                work.is_exceeded()
+            };
+            assert!(exceeded(least - 1) && !exceeded(least), "{spec}");
+        }
     }
 }

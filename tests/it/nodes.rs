@@ -516,6 +516,39 @@ fn executor_avoids_suspect_nodes_unless_its_gang_must_be_uniform() {
     assert_eq!(avoids(&answer(&driver().created_by("admin"), &snapshot, &crate::mutation::none())), 0);
 }
 
+/// A tenant's terms times our nodes would be a product.
+#[test]
+fn affinity_grows_by_a_bounded_number_of_bytes() {
+    let mut snapshot = snapshot_with(&[driver()]);
+    let nodes: Vec<String> = (0..100).map(|n| format!("ip-10-0-0-{n}.eu-central-1.compute.internal")).collect();
+    let good = (0..100).map(|n| format!("good-{n}"));
+    let all = nodes.iter().cloned().chain(good).map(|name| (name.clone(), vec![("kubernetes.io/hostname", name)]));
+    list_nodes(&mut snapshot, &all.collect::<Vec<_>>());
+    snapshot
+        .apply(Change::Related(RelatedChange::AvoidedNodes(nodes.iter().map(|name| name.as_str().into()).collect())));
+    let with = |terms: usize, term: Value| {
+        let required =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": vec![term; terms]}});
+        executor(1).spec("affinity", json!({"nodeAffinity": required}))
+    };
+    let grown = |pod: &PodBuilder| {
+        let outcome = by_driver(pod, &snapshot, &crate::mutation::none());
+        (outcome.object["spec"]["affinity"].to_string().len() - pod.0["spec"]["affinity"].to_string().len(), outcome)
+    };
+    let hostname = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]});
+    let (few, outcome) = grown(&with(2, hostname.clone()));
+    assert!((10_000..=16 << 10).contains(&few) && outcome.decision.reasons.contains(&Reason::NodesAvoided), "{few}");
+    let (many, outcome) = grown(&with(20, hostname.clone()));
+    assert!((10_000..=16 << 10).contains(&many), "{many}: some nodes fit");
+    let again = by_driver(&PodBuilder(outcome.object.clone()), &snapshot, &crate::mutation::none());
+    assert_eq!(again.object["spec"]["affinity"], outcome.object["spec"]["affinity"], "a second call changes nothing");
+    for pod in [with(1000, hostname), with(1020, json!({"matchFields": [{"operator": "Exists"}]}))] {
+        let (none, outcome) = grown(&pod);
+        assert_eq!(none, 0);
+        assert!(outcome.decision.reasons.contains(&Reason::NodesNotAvoided), "{:?}", outcome.decision.reasons);
+    }
+}
+
 fn with_node_selector(mut pod: PodBuilder, host: &str) -> PodBuilder {
     pod.0["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": host});
     pod

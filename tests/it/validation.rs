@@ -411,6 +411,70 @@ fn pod_of_other_scheduler_on_node_pool_is_a_violation() {
     assert!(message.chars().count() <= 256);
 }
 
+/// Nodes s-0 to s-2 of the pool, which also have accelerators, w-0 and w-1 without them.
+fn with_nodes() -> Snapshot {
+    let node = |name: String, pool: &str| {
+        let labels = vec![("pool", pool.to_owned()), ("kubernetes.io/hostname", format!("host-{name}"))];
+        (name, labels)
+    };
+    let mut nodes: Vec<_> = (0..3).map(|n| node(format!("s-{n}"), "spark")).collect();
+    nodes.iter_mut().for_each(|(_, labels)| labels.push(("gpu", "1".to_owned())));
+    nodes.extend((0..2).map(|n| node(format!("w-{n}"), "web")));
+    let mut snapshot = Snapshot::default();
+    list_nodes(&mut snapshot, &nodes);
+    snapshot
+}
+
+#[test]
+fn pod_that_can_only_run_on_a_node_pool_is_a_violation_however_it_says_so() {
+    let snapshot = with_nodes();
+    let found = |pod: PodBuilder| violations(&review(&pod.0, person()), &snapshot);
+    let other = || executor(1).spec("schedulerName", "yunikorn");
+    let requires = |terms: Value| {
+        other().spec(
+            "affinity",
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}),
+        )
+    };
+    let expression = |key: &str, operator: &str, values: &[&str]| json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
+    let field = |operator: &str, name: &str| json!([{"matchFields": [{"key": "metadata.name", "operator": operator, "values": [name]}]}]);
+    for pod in [
+        requires(expression("pool", "NotIn", &["web"])),
+        requires(expression("gpu", "Exists", &[])),
+        requires(expression("gpu", "Gt", &["0"])),
+        requires(expression("kubernetes.io/hostname", "In", &["host-s-0", "host-s-1"])),
+        requires(field("In", "s-2")),
+        other().spec("nodeName", "s-0"),
+        other().spec("nodeSelector", json!({"kubernetes.io/hostname": "host-s-1"})),
+        other().spec("nodeSelector", json!({"gpu": "1"})),
+        requires(json!([field("In", "s-2")[0], expression("gpu", "Exists", &[])[0]])),
+    ] {
+        assert_eq!(found(pod.clone()), [Reason::OtherScheduler], "{}", pod.0["spec"]);
+    }
+    for pod in [
+        other(),
+        other().spec("nodeName", "w-0"),
+        other().spec("nodeName", "unknown"),
+        requires(expression("pool", "In", &["web"])),
+        requires(expression("gpu", "DoesNotExist", &[])),
+        requires(expression("kubernetes.io/hostname", "Exists", &[])),
+        requires(expression("kubernetes.io/hostname", "In", &["host-s-0", "host-w-0"])),
+        requires(expression("kubernetes.io/hostname", "In", &["host-of-another-cluster"])),
+        requires(field("NotIn", "s-2")),
+        requires(json!([field("In", "s-2")[0], field("In", "w-0")[0]])),
+    ] {
+        assert_eq!(found(pod.clone()), [], "{}", pod.0["spec"]);
+    }
+    // With the scheduler of the pool, each of them is allowed.
+    let own = mutated(1).spec("nodeSelector", json!({"gpu": "1"}));
+    assert_eq!(violations(&created(&own), &snapshot), []);
+    // A pod whose requirements are too many to be compared is one of the pool: nothing else could be enforced.
+    let mut large = Snapshot::default();
+    list_nodes(&mut large, &(0..500).map(|n| (format!("n-{n}"), Vec::new())).collect::<Vec<_>>());
+    let many = requires(vec![expression("x", "Exists", &[])[0].clone(); 500].into());
+    assert_eq!(violations(&review(&many.0, person()), &large), [Reason::OtherScheduler]);
+}
+
 #[test]
 fn disallowed_queue_is_a_violation() {
     let in_queue = |queue: &str| mutated(1).annotation("scheduling.volcano.sh/queue-name", queue);

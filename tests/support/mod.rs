@@ -41,7 +41,7 @@ use spark_usher::gang;
 use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
 use spark_usher::runtime::clock;
 use spark_usher::signature::{Key, SECRET_LEN};
-use spark_usher::snapshot::{Change, Namespace, ObservedPod, PodChange, RelatedChange, Snapshot};
+use spark_usher::snapshot::{Change, Namespace, Node, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot};
 use spark_usher::spark::pod::Pod;
 
 pub const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";
@@ -211,6 +211,17 @@ pub fn by_pod(namespace: &str, account: &str, name: &str, uid: &str) -> Value {
 }
 
 /// The review of a pod's creation.
+/// Lists nodes with these labels.
+pub fn list_nodes(snapshot: &mut Snapshot, nodes: &[(String, Vec<(&str, String)>)]) {
+    let node = |(name, labels): &(String, Vec<(&str, String)>)| {
+        let labels = labels.iter().map(|(key, value)| ((*key).into(), value.as_str().into())).collect();
+        let node = Node { uid: name.as_str().into(), kubelet: "v1".into(), ready: true, cordoned: false, labels };
+        (name.as_str().into(), node)
+    };
+    let nodes = Replaced::Nodes(nodes.iter().map(node).collect());
+    snapshot.apply(Change::Related(RelatedChange::Replaced(nodes)));
+}
+
 pub fn review(object: &Value, user_info: Value) -> Value {
     json!({
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
