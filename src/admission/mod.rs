@@ -6,6 +6,7 @@
 //! [`admit`](mod@admit) does both in one call.
 
 pub mod admit;
+mod application;
 mod avoid;
 mod context;
 pub mod decision;

@@ -1,5 +1,6 @@
 //! The scheduling fields of a pod: scheduler, queue, priority class, gang.
 
+use super::application;
 use super::context::MutationContext;
 use super::draft::Draft;
 use super::mutation::Mutation;
@@ -72,8 +73,11 @@ pub(super) fn executor(
         .or_else(|| drivers_group(context, scheduler, shape, driver, selector))
         .unwrap_or_else(|| group_name(context, resolution, selector));
     let numbers = numbers(context, effective, scheduler, shape, driver, draft);
+    let application = application_id(context, scheduler, resolution.name_from_review.as_deref());
     let with_driver = driver.filter(|driver| driver.selector.as_deref() == Some(selector)).is_some_and(|driver| {
-        Some(&*driver.scheduling.scheduler_name) == choice.name.as_deref() || scheduler.default_name.is_none()
+        let named = |(place, key): &(_, &str)| driver.scheduling.entry(*place, key) == application.as_deref();
+        scheduler.app_keys.iter().all(named)
+            && (Some(&*driver.scheduling.scheduler_name) == choice.name.as_deref() || scheduler.default_name.is_none())
     });
     let request = MemberRequest {
         shape,
@@ -93,6 +97,7 @@ pub(super) fn executor(
         draft.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
     set_queue(scheduler, queue.as_deref(), draft);
+    set_application(scheduler, application, draft);
     early_pods(context, scheduler, shape, draft);
     let joins = shape != Shape::Pods && !metadata.no_group_key;
     let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, &resolution.creator, draft);
@@ -154,6 +159,8 @@ pub(super) fn driver(
     }
     set_queue(scheduler, effective.queue.as_deref(), draft);
     early_pods(context, scheduler, effective.shape, draft);
+    let name = application::driver_name(context.review, pod);
+    set_application(scheduler, application_id(context, scheduler, name), draft);
     let requests = resources::of_pod(&pod.body.read().unwrap_or_default());
     let numbers = numbers(context, effective, scheduler, effective.shape, None, draft);
     let request = MemberRequest {
@@ -162,17 +169,15 @@ pub(super) fn driver(
         group: "",
         numbers: numbers.as_ref(),
         counted: true,
-        with_driver: true,
+        with_driver: name.is_some(),
         driver_requests: Some(&requests),
     };
     let mut metadata = MemberMetadata::default();
     (scheduler.driver)(&request, &mut metadata);
-    let group = pod.app_selector().filter(|_| effective.shape == Shape::App).map(|selector| {
-        // With generateName it has no name when it is mutated, but has one when it is validated.
-        let named = pod.metadata.generate_name.is_none();
-        let name = pod.metadata.name.as_deref().or(context.review.name.as_deref()).filter(|_| named);
-        policy.gang.name.render(name, selector)
-    });
+    let group = pod
+        .app_selector()
+        .filter(|_| effective.shape == Shape::App)
+        .map(|selector| policy.gang.name.render(name, selector));
     let ours = join(context, scheduler, group.as_deref(), &mut metadata, creator, draft);
     if metadata.size_unknown {
         draft.note(Reason::GangSizeUnknown, size_unknown(scheduler));
@@ -320,6 +325,24 @@ fn set_queue(scheduler: &GangScheduler, queue: Option<&str>, draft: &mut Draft<'
         return;
     }
     draft.mutations.push(Mutation::SetMetadata(place, key, queue.to_owned()));
+}
+
+/// The application's id, if the scheduler reads one from the pod.
+fn application_id(
+    context: &MutationContext<'_, '_>,
+    scheduler: &GangScheduler,
+    driver: Option<&str>,
+) -> Option<String> {
+    let reads = !scheduler.app_keys.is_empty();
+    reads.then(|| application::id(context.review, context.pod, driver)).flatten()
+}
+
+/// Sets the application's id, whatever id the pod has.
+fn set_application(scheduler: &GangScheduler, id: Option<String>, draft: &mut Draft<'_>) {
+    let Some(id) = id else { return };
+    draft
+        .mutations
+        .extend(scheduler.app_keys.iter().map(|(place, key)| Mutation::SetMetadata(*place, key, id.clone())));
 }
 
 fn by(context: &MutationContext<'_, '_>, scheduler: &GangScheduler) -> String {

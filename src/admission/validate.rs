@@ -4,6 +4,7 @@
 //! fails open) or another webhook reverted it, this is a finding. Of an update only the *change* is validated, and only of
 //! the fields that our and the schedulers' decisions depend on: owners, gang keys, annotations, role and application.
 
+use super::application;
 use super::decision::Decision;
 use super::draft::Draft;
 use super::mutate::mutate;
@@ -64,6 +65,7 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     match old {
         None => {
             created(review, pod, snapshot, policies, trusted, &mut draft);
+            application(review, pod, policies, &mut draft);
             scheduler(pod, snapshot, policies, &mut draft);
             queue(review, pod, None, snapshot, policy, policies, &mut draft);
         }
@@ -161,6 +163,24 @@ fn created(
     }
 }
 
+/// Finds a pod that names an application of another driver or namespace to its scheduler. Of pods whose scheduler the policy keeps,
+/// and of those that were created while the mutating webhook was unavailable: the others get their own.
+fn application(review: &Review<'_>, pod: &Pod<'_>, policies: &Policies, draft: &mut Draft<'_>) {
+    let keys = gang::TABLE.iter().flat_map(|scheduler| scheduler.app_keys.iter().chain(scheduler.more_app_keys));
+    let mut own = None;
+    for (place, key) in keys {
+        let Some(present) = place.value(pod, key).filter(|value| gang::is_application_id(value)) else { continue };
+        let own = own.get_or_insert_with(|| application::id_of_review(review, pod, policies));
+        if own.as_deref() != Some(present) {
+            let sentence = format!(
+                "the pod names application {} ({key}), which is that of another driver: remove it",
+                shown(present)
+            );
+            return draft.find(Reason::ForeignApplication, sentence);
+        }
+    }
+}
+
 /// Evidence against a claimed driver. A requester that is not a pod proves nothing.
 fn owner_violation(
     review: &Review<'_>,
@@ -192,7 +212,11 @@ fn missing_fields(mutation: &Mutation) -> Option<&'static str> {
         Mutation::SchedulingGroup(_) => Some("its gang"),
         Mutation::SetMetadata(place, key, _) => {
             let is_key = |scheduler: &&GangScheduler| scheduler.group_key == GroupKeyField::Metadata(*place, key);
-            gang::TABLE.iter().any(is_key).then_some("its gang")
+            let is_app_key = |scheduler: &&GangScheduler| scheduler.app_keys.contains(&(*place, *key));
+            match gang::TABLE.iter().any(is_key) {
+                true => Some("its gang"),
+                false => gang::TABLE.iter().any(is_app_key).then_some("its application"),
+            }
         }
         Mutation::PriorityClass(_) | Mutation::Affinity(_) | Mutation::RemoveMetadata(_) => None,
     }
@@ -332,7 +356,11 @@ fn queue(
         if !(named || scheduler.default_name.is_none_or(|name| name == present)) {
             continue;
         }
-        for (place, key) in scheduler.queue_keys() {
+        for (place, key, is_fallback) in scheduler.queue_keys() {
+            let has = |(place, key): (MetadataField, &str)| place.value(pod, key).is_some();
+            if is_fallback && scheduler.queue_key.is_some_and(has) {
+                continue;
+            }
             let Some(queue) = place.value(pod, key).filter(|queue| !queue.is_empty()) else { continue };
             let allowed = policy.queue.as_deref() == Some(queue) || queues.iter().any(|pattern| pattern.matches(queue));
             let was_there = || {

@@ -10,9 +10,12 @@ use crate::snapshot::GroupApi;
 
 const NAME: &str = "gang.scheduling.koordinator.sh/name";
 const MIN_AVAILABLE: &str = "gang.scheduling.koordinator.sh/min-available";
-/// Only users set these two.
+/// Only users set these.
 const TOTAL_NUMBER: &str = "gang.scheduling.koordinator.sh/total-number";
 const GROUPS: &str = "gang.scheduling.koordinator.sh/groups";
+/// Deprecated, and read after the label of the PodGroup and before the annotations.
+const LIGHTWEIGHT_NAME: &str = "pod-group.scheduling.sigs.k8s.io/name";
+const LIGHTWEIGHT_MIN_AVAILABLE: &str = "pod-group.scheduling.sigs.k8s.io/min-available";
 
 pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     kind: "koordinator",
@@ -26,6 +29,8 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
         (MetadataField::Annotation, MIN_AVAILABLE),
         (MetadataField::Annotation, TOTAL_NUMBER),
         (MetadataField::Annotation, GROUPS),
+        (MetadataField::Label, LIGHTWEIGHT_NAME),
+        (MetadataField::Label, LIGHTWEIGHT_MIN_AVAILABLE),
     ],
     accounts: &["system:serviceaccount:koordinator-system:*"],
     apis: &[GroupApi {

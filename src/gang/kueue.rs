@@ -9,12 +9,15 @@ use crate::annotations::MetadataField;
 
 const MANAGED: &str = "kueue.x-k8s.io/managed";
 const PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
+const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+/// The name of an existing Workload that the pod is admitted with (`pkg/controller/jobframework/utils.go`).
+const PREBUILT: &str = "kueue.x-k8s.io/prebuilt-workload-name";
 const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
 
 pub(super) static KUEUE: GangScheduler = GangScheduler {
     kind: "kueue",
     shapes: &[Shape::Pods, Shape::Executors],
-    group_key: GroupKeyField::Metadata(MetadataField::Label, "kueue.x-k8s.io/pod-group-name"),
+    group_key: GroupKeyField::Metadata(MetadataField::Label, GROUP),
     queue_key: Some((MetadataField::Label, "kueue.x-k8s.io/queue-name")),
     // Kueue before 0.4.
     more_queue_keys: &[(MetadataField::Annotation, "kueue.x-k8s.io/queue-name")],
@@ -24,7 +27,13 @@ pub(super) static KUEUE: GangScheduler = GangScheduler {
         (MetadataField::Annotation, PARENT),
         (MetadataField::Annotation, TOTAL),
     ],
-    gang_keys: &[(MetadataField::Annotation, TOTAL)],
+    gang_keys: &[
+        (MetadataField::Annotation, TOTAL),
+        // With the feature gate WorkloadIdentifierAnnotations, Kueue reads it before the label.
+        (MetadataField::Annotation, GROUP),
+        (MetadataField::Label, PREBUILT),
+        (MetadataField::Annotation, PREBUILT),
+    ],
     accounts: &["system:serviceaccount:kueue-system:*"],
     // The role hash of a group's members includes the affinity (`pkg/controller/jobs/pod/pod_controller.go`).
     keeps_affinity: &[(MetadataField::Annotation, TOTAL)],

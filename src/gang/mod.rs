@@ -7,6 +7,7 @@
 //! All PodGroup schedulers but YuniKorn place no pod until `minMember` pods exist. The driver creates the executors, so a
 //! group of driver + N with minMember N+1 never starts (`docs/gang.md#executors-only`).
 
+mod application;
 mod coscheduling;
 pub mod early_pods;
 pub mod group;
@@ -24,6 +25,7 @@ mod yunikorn;
 
 use std::sync::LazyLock;
 
+pub use application::{application_id, is_application_id};
 use early_pods::FIX;
 pub use group::GroupSpec;
 pub use name::NameTemplate;
@@ -135,6 +137,153 @@ mod tests {
         }
         assert!(std::ptr::eq(GangScheduler::of_kind("volcano").unwrap(), &volcano::VOLCANO));
         assert!(GangScheduler::of_kind("Volcano").is_none());
+    }
+
+    /// Every key of a pod that decides its gang, queue or application, or their size, in the sources of the schedulers, read in November
+    /// 2026 at the head of each; a key that the table does not have needs a reason. A key that a row has is in this list too, so
+    /// a new one needs a source.
+    const KEYS_IN_SOURCES: &[(&str, &str, &str, &str)] = &[
+        // Type, place/key, source, and why the table does not have it.
+        ("kube-batch", "annotations/scheduling.k8s.io/group-name", "pkg/apis/scheduling/v1alpha2/labels.go", ""),
+        (
+            "kube-batch",
+            "annotations/scheduling.k8s.io/group-min-member",
+            "pkg/scheduler/cache/util.go",
+            "read without group-name only, for a group of the pod's controller",
+        ),
+        ("volcano", "annotations/scheduling.k8s.io/group-name", "pkg/scheduler/api/job_info.go", ""),
+        ("volcano", "annotations/volcano.sh/task-spec", "pkg/scheduler/api/job_info.go", ""),
+        (
+            "volcano",
+            "labels/volcano.sh/task-spec",
+            "pkg/scheduler/api/job_info.go",
+            "read without the annotation only, as a role within the group",
+        ),
+        (
+            "volcano",
+            "annotations/scheduling.volcano.sh/queue-name",
+            "pkg/controllers/podgroup/pg_controller_handler.go",
+            "",
+        ),
+        (
+            "volcano",
+            "annotations/scheduling.volcano.sh/group-name",
+            "pkg/scheduler/api/devices/nvidia/vgpu/utils.go",
+            "spreads GPUs, decides no group",
+        ),
+        (
+            "volcano",
+            "annotations/volcano.sh/job-name",
+            "pkg/controllers/job/job_controller_handler.go",
+            "read of pods that a Job of Volcano controls",
+        ),
+        ("yunikorn", "labels/yunikorn.apache.org/app-id", "pkg/common/utils/utils.go", ""),
+        ("yunikorn", "annotations/yunikorn.apache.org/app-id", "pkg/common/utils/utils.go", ""),
+        ("yunikorn", "labels/applicationId", "pkg/common/utils/utils.go", ""),
+        (
+            "yunikorn",
+            "labels/spark-app-selector",
+            "pkg/common/utils/utils.go",
+            "Spark's own: read without the others only",
+        ),
+        ("yunikorn", "labels/yunikorn.apache.org/queue", "pkg/common/utils/utils.go", ""),
+        ("yunikorn", "annotations/yunikorn.apache.org/queue", "pkg/common/utils/utils.go", ""),
+        ("yunikorn", "labels/queue", "pkg/common/utils/utils.go", ""),
+        ("yunikorn", "annotations/yunikorn.apache.org/task-group-name", "pkg/cache/metadata.go", ""),
+        ("yunikorn", "annotations/yunikorn.apache.org/task-groups", "pkg/cache/metadata.go", ""),
+        (
+            "yunikorn",
+            "annotations/yunikorn.apache.org/schedulingPolicyParameters",
+            "pkg/cache/gang_utils.go",
+            "the user's: timeout and style of the application's placeholders",
+        ),
+        ("coscheduling", "labels/scheduling.x-k8s.io/pod-group", "pkg/util/podgroup.go", ""),
+        ("koordinator", "labels/pod-group.scheduling.sigs.k8s.io", "apis/extension/coscheduling.go", ""),
+        ("koordinator", "labels/pod-group.scheduling.sigs.k8s.io/name", "apis/extension/coscheduling.go", ""),
+        (
+            "koordinator",
+            "labels/pod-group.scheduling.sigs.k8s.io/min-available",
+            "pkg/scheduler/plugins/coscheduling/util/gang_helper.go",
+            "",
+        ),
+        ("koordinator", "annotations/gang.scheduling.koordinator.sh/name", "apis/extension/coscheduling.go", ""),
+        (
+            "koordinator",
+            "annotations/gang.scheduling.koordinator.sh/min-available",
+            "apis/extension/coscheduling.go",
+            "",
+        ),
+        (
+            "koordinator",
+            "annotations/gang.scheduling.koordinator.sh/total-number",
+            "apis/extension/coscheduling.go",
+            "",
+        ),
+        ("koordinator", "annotations/gang.scheduling.koordinator.sh/groups", "apis/extension/coscheduling.go", ""),
+        ("koordinator", "labels/quota.scheduling.koordinator.sh/name", "apis/extension/elastic_quota.go", ""),
+        ("kueue", "labels/kueue.x-k8s.io/pod-group-name", "pkg/util/pod/pod.go", ""),
+        ("kueue", "annotations/kueue.x-k8s.io/pod-group-name", "pkg/util/pod/pod.go", ""),
+        ("kueue", "annotations/kueue.x-k8s.io/pod-group-total-count", "pkg/controller/jobs/pod/pod_controller.go", ""),
+        ("kueue", "labels/kueue.x-k8s.io/queue-name", "pkg/controller/jobframework/utils.go", ""),
+        ("kueue", "annotations/kueue.x-k8s.io/queue-name", "pkg/queue of 0.3", ""),
+        ("kueue", "labels/kueue.x-k8s.io/managed", "pkg/controller/jobs/pod/pod_webhook.go", ""),
+        ("kueue", "annotations/kueue.x-k8s.io/pod-suspending-parent", "pkg/controller/jobs/pod/pod_webhook.go", ""),
+        ("kueue", "labels/kueue.x-k8s.io/prebuilt-workload-name", "pkg/controller/jobframework/utils.go", ""),
+        ("kueue", "annotations/kueue.x-k8s.io/prebuilt-workload-name", "pkg/controller/jobframework/utils.go", ""),
+        (
+            "kueue",
+            "annotations/kueue.x-k8s.io/podset-group-name",
+            "pkg/controller/jobframework/tas.go",
+            "places the members of a group beside each other, decides no membership",
+        ),
+        (
+            "kueue",
+            "labels/kueue.x-k8s.io/priority-class",
+            "pkg/controller/jobframework/utils.go",
+            "a priority within the queue",
+        ),
+        (
+            "kai",
+            "labels/kai.scheduler/queue",
+            "pkg/podgrouper/podgrouper/plugins/defaultgrouper/default_grouper.go",
+            "",
+        ),
+        ("kai", "labels/runai/queue", "deployments/kai-scheduler/tests/enabled_test.yaml", ""),
+        ("kai", "labels/project", "pkg/podgrouper/podgrouper/plugins/defaultgrouper/default_grouper.go", ""),
+        ("kai", "annotations/pod-group-name", "pkg/podgrouper/pod_controller.go", ""),
+        ("kai", "labels/kai.scheduler/subgroup-name", "pkg/scheduler/api/pod_info/pod_info.go", ""),
+        (
+            "kai",
+            "annotations/kai.scheduler/skip-podgrouper",
+            "pkg/podgrouper/pod_controller.go",
+            "names no group: pod-group-name does",
+        ),
+        (
+            "kai",
+            "labels/spark-app-selector",
+            "pkg/podgrouper/podgrouper/plugins/spark/spark.go",
+            "Spark's own, within a namespace",
+        ),
+    ];
+
+    #[test]
+    fn table_has_every_key_by_which_a_scheduler_decides() {
+        for scheduler in TABLE {
+            let keys = scheduler.keys().chain(scheduler.fallback_queue_keys.iter().copied());
+            let mut row: Vec<String> = keys.map(|(place, key)| format!("{}/{key}", place.as_str())).collect();
+            row.sort_unstable();
+            row.dedup();
+            let of_kind = KEYS_IN_SOURCES.iter().filter(|(kind, ..)| *kind == scheduler.kind);
+            let mut in_sources: Vec<&str> =
+                of_kind.filter(|(_, _, _, left_out)| left_out.is_empty()).map(|(_, key, ..)| *key).collect();
+            in_sources.sort_unstable();
+            assert_eq!(row, in_sources, "{}", scheduler.kind);
+        }
+        assert!(
+            KEYS_IN_SOURCES
+                .iter()
+                .all(|(kind, _, source, _)| GangScheduler::of_kind(kind).is_some() && !source.is_empty())
+        );
     }
 
     /// A key that a row sets and does not list would be neither signed, kept nor protected.

@@ -151,7 +151,7 @@ impl NameTemplate {
 }
 
 /// The first hex digits of the SHA-256 of an app selector, and of a salt that distinguishes its gangs.
-fn push_hash(name: &mut String, selector: &str, salt: Option<&str>, digits: usize) {
+pub(super) fn push_hash(name: &mut String, selector: &str, salt: Option<&str>, digits: usize) {
     let text = salt.map(|salt| [selector, "\n", salt].concat());
     let hash = digest(&SHA256, text.as_deref().unwrap_or(selector).as_bytes());
     for byte in hash.as_ref().iter().take(digits / 2) {

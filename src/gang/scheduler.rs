@@ -26,11 +26,19 @@ pub struct GangScheduler {
     pub queue_key: Option<(MetadataField, &'static str)>,
     /// Other keys from which the scheduler reads the queue.
     pub more_queue_keys: &'static [(MetadataField, &'static str)],
+    /// Keys from which the scheduler reads the queue of a pod without [`GangScheduler::queue_key`]. They are common words, so only
+    /// their effect is validated: a change of them is not refused.
+    pub fallback_queue_keys: &'static [(MetadataField, &'static str)],
     /// Whether a queue is required.
     pub queue_required: bool,
     /// Every other key that [`GangScheduler::executor`] or [`GangScheduler::driver`] may set. Only these are signed, kept in the
     /// snapshot, and protected from changes by other accounts.
     pub more_keys: &'static [(MetadataField, &'static str)],
+    /// The keys by which a pod names its application, if the scheduler reads that from the pod, in every namespace alike: they get
+    /// [`application_id`](super::application_id), whatever the pod has.
+    pub app_keys: &'static [(MetadataField, &'static str)],
+    /// Other keys from which the scheduler reads the application of a pod without [`GangScheduler::app_keys`].
+    pub more_app_keys: &'static [(MetadataField, &'static str)],
     /// Besides the group key, the keys that make a pod a member of a gang, or state its size. A pod that has one of them with
     /// another value than ours is in a gang that its creator manages.
     pub gang_keys: &'static [(MetadataField, &'static str)],
@@ -64,8 +72,11 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     group_key: GroupKeyField::None,
     queue_key: None,
     more_queue_keys: &[],
+    fallback_queue_keys: &[],
     queue_required: false,
     more_keys: &[],
+    app_keys: &[],
+    more_app_keys: &[],
     gang_keys: &[],
     auto_group_prefix: None,
     accounts: &[],
@@ -177,7 +188,8 @@ pub struct MemberRequest<'a> {
     pub numbers: Option<&'a Numbers>,
     /// Whether the gang counts this pod: an executor of the default resource profile.
     pub counted: bool,
-    /// Whether the driver is scheduled by the same scheduler, in the same application.
+    /// Whether the driver is scheduled by the same scheduler, in the same application. A driver without a name yet
+    /// (`generateName`) is not.
     pub with_driver: bool,
     /// The driver's requests, if the pod is the driver.
     pub driver_requests: Option<&'a ResourceList>,
@@ -212,9 +224,10 @@ impl GangScheduler {
         self.shapes.first().copied().unwrap_or(Shape::Pods)
     }
 
-    /// Every label and annotation that this scheduler reads from a pod.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (MetadataField, &'static str)> {
-        self.written_keys().chain(self.more_queue_keys.iter().copied())
+    /// Every label and annotation by which a pod names its gang, its queue or its application to this scheduler, or their numbers.
+    pub fn keys(&self) -> impl Iterator<Item = (MetadataField, &'static str)> {
+        let more = [self.more_queue_keys, self.more_app_keys, self.gang_keys];
+        self.written_keys().chain(more.into_iter().flatten().copied())
     }
 
     /// Every label and annotation that we may write for this scheduler.
@@ -223,12 +236,15 @@ impl GangScheduler {
             GroupKeyField::Metadata(place, key) => Some((place, key)),
             GroupKeyField::None | GroupKeyField::SchedulingGroup => None,
         };
-        group.into_iter().chain(self.queue_key).chain(self.more_keys.iter().copied())
+        let more = [self.app_keys, self.more_keys];
+        group.into_iter().chain(self.queue_key).chain(more.into_iter().flatten().copied())
     }
 
-    /// Every key from which this scheduler reads a queue.
-    pub fn queue_keys(&self) -> impl Iterator<Item = (MetadataField, &'static str)> {
-        self.queue_key.into_iter().chain(self.more_queue_keys.iter().copied())
+    /// Every key from which this scheduler reads a queue; those that it reads only without a queue key have `true`.
+    pub fn queue_keys(&self) -> impl Iterator<Item = (MetadataField, &'static str, bool)> {
+        let with = |is_fallback| move |(place, key): &(MetadataField, &'static str)| (*place, *key, is_fallback);
+        let first = self.queue_key.iter().chain(self.more_queue_keys).map(with(false));
+        first.chain(self.fallback_queue_keys.iter().map(with(true)))
     }
 
     /// Whether this scheduler gets the queue of a gang of this shape: from a key on the pods, or from their PodGroup.

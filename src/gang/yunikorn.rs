@@ -1,9 +1,13 @@
 //! YuniKorn: no group object. The first pod of an application states the task groups, and placeholders reserve the capacity.
 //!
-//! Sources: k8shim `pkg/cache/{metadata,gang_utils,placeholder}.go`, `pkg/common/constants`. The label `spark-app-selector`,
-//! which Spark sets, identifies the application. In cluster mode the driver is the first pod, so the numbers must be known
-//! when the driver is admitted, which only annotations make possible. In client mode any executor may be first, so each
-//! states them. A task-group-name that no task group defines means ordinary scheduling.
+//! Sources: k8shim `pkg/cache/{metadata,gang_utils,placeholder}.go`, `pkg/common/{constants,utils}`. In cluster mode the driver is
+//! the first pod, so the numbers must be known when the driver is admitted, which only annotations make possible. In client mode
+//! any executor may be first, so each states them. A task-group-name that no task group defines means ordinary scheduling.
+//!
+//! An application is its id, in all namespaces together, and a pod that states the id runs in the application's queue and takes its
+//! placeholders. Since 1.6 YuniKorn reads the label `yunikorn.apache.org/app-id`, then the annotation, then the label
+//! `applicationId`, then Spark's `spark-app-selector`; before, the annotation came first. So both first keys are set.
+//! YuniKorn's admission controller copies the id and the queue to the labels `applicationId` and `queue`.
 
 use serde_json::{Value, json};
 
@@ -11,6 +15,7 @@ use super::scheduler::{BASE, GangScheduler, MemberMetadata, MemberRequest, Shape
 use crate::annotations::MetadataField;
 
 const QUEUE: &str = "yunikorn.apache.org/queue";
+const APP_ID: &str = "yunikorn.apache.org/app-id";
 const TASK_GROUP: &str = "yunikorn.apache.org/task-group-name";
 const TASK_GROUPS: &str = "yunikorn.apache.org/task-groups";
 const EXECUTORS: &str = "spark-executor";
@@ -22,6 +27,8 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     shapes: &[Shape::Executors],
     queue_key: Some((MetadataField::Label, QUEUE)),
     more_queue_keys: &[(MetadataField::Annotation, QUEUE), (MetadataField::Label, "queue")],
+    app_keys: &[(MetadataField::Label, APP_ID), (MetadataField::Annotation, APP_ID)],
+    more_app_keys: &[(MetadataField::Label, "applicationId")],
     more_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     gang_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     accounts: &["system:serviceaccount:yunikorn:*"],
@@ -48,7 +55,8 @@ fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
 }
 
 fn driver(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
-    if request.shape == Shape::Pods {
+    // The executors of a driver without a name are another application, which states its own task groups.
+    if request.shape == Shape::Pods || !request.with_driver {
         return;
     }
     match (executor_group(request), request.driver_requests) {
@@ -103,7 +111,12 @@ mod tests {
     fn driver_has_task_groups_of_driver_and_executors() {
         let numbers = numbers();
         let requests = ResourceList::from_json(r#"{"cpu":"1"}"#).unwrap();
-        let metadata = metadata(driver, &request(Some(&numbers), Some(&requests)));
+        let of = |with_driver| MemberRequest { with_driver, ..request(Some(&numbers), Some(&requests)) };
+        assert!(
+            metadata(driver, &of(false)).set.is_empty(),
+            "a driver without a name is in no application of executors"
+        );
+        let metadata = metadata(driver, &of(true));
         let (_, _, groups) = metadata.set.iter().find(|(_, key, _)| *key == TASK_GROUPS).unwrap();
         let groups: Value = serde_json::from_str(groups).unwrap();
         assert_eq!(

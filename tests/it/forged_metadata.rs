@@ -75,7 +75,7 @@ fn key() -> impl Strategy<Value = (&'static str, String)> {
     ];
     let known: Vec<(&str, String)> = TABLE
         .iter()
-        .flat_map(|row| row.queue_keys().chain(row.more_keys.iter().copied()).chain(row.gang_keys.iter().copied()))
+        .flat_map(|row| row.keys())
         .flat_map(|(_, key)| [("labels", key.to_owned()), ("annotations", key.to_owned())])
         .chain(annotations.map(|key| ("annotations", key.to_owned())))
         .chain(["scheduling.k8s.io/group-name".to_owned()].map(|key| ("annotations", key)))
@@ -292,8 +292,8 @@ fn reloaded_policy_does_not_change_running_application_for_any_scheduler() {
         let reloaded = policies(if row.kind == "volcano" { "yunikorn" } else { "volcano" }, "team-b");
         let later = by_driver(&executor(2), &snapshot, &reloaded).object;
         assert_eq!(later["spec"], first["spec"], "{}", row.kind);
-        let keys = || row.queue_keys().chain(row.gang_keys.iter().copied());
-        for (place, key) in keys() {
+        let others = [row.more_queue_keys, row.app_keys, row.gang_keys].into_iter().flatten();
+        for (place, key) in row.queue_key.iter().chain(others).copied() {
             let map = if place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
             assert_eq!(later["metadata"][map][key], first["metadata"][map][key], "{} {key}", row.kind);
         }

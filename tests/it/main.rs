@@ -11,6 +11,7 @@
 )]
 
 mod admit;
+mod applications;
 mod architecture;
 mod attacks;
 mod batches;

@@ -149,13 +149,15 @@ fn yunikorn_executor_states_task_groups_unless_its_driver_is_on_yunikorn() {
         annotations(&outcome).get("yunikorn.apache.org/task-groups").is_some()
     };
     assert!(states(&driver));
-    assert!(!states(&driver.clone().spec("schedulerName", "yunikorn")));
+    // Admitted by another policy file: it is in the application that its app selector names.
+    assert!(states(&driver.clone().spec("schedulerName", "yunikorn")));
+    assert!(!states(&PodBuilder(by_driver(&driver, &cold(), &only(policy("yunikorn"))).object)));
 }
 
 #[test]
 fn executor_with_the_keys_that_it_would_get_is_in_its_gang() {
     let has_key = executor(1).annotation("yunikorn.apache.org/task-group-name", "spark-executor");
-    let snapshot = snapshot_with(&[driver().spec("schedulerName", "yunikorn")]);
+    let snapshot = snapshot_with(&[PodBuilder(by_driver(&driver(), &cold(), &only(policy("yunikorn"))).object)]);
     assert_eq!(by_driver(&has_key, &snapshot, &only(policy("yunikorn"))).decision.reason, Reason::SchedulingSet);
     let other = executor(1).annotation("yunikorn.apache.org/task-group-name", "other");
     assert_eq!(by_driver(&other, &snapshot, &only(policy("yunikorn"))).decision.reason, Reason::GangKept);
@@ -256,6 +258,7 @@ fn other_resource_profiles_join_volcano_gang_but_no_yunikorn_task_group() {
 #[test]
 fn each_scheduler_gets_its_own_fields_on_an_executor() {
     let group = format!("nb-driver-{APP8}");
+    let application = spark_usher::gang::application_id("default", "nb-driver", APP);
     for (kind, name, expected) in [
         ("none", "default-scheduler", vec![]),
         ("kube-batch", "kube-batch", vec![("annotations/scheduling.k8s.io/group-name", &*group)]),
@@ -281,7 +284,9 @@ fn each_scheduler_gets_its_own_fields_on_an_executor() {
             "yunikorn",
             "yunikorn",
             vec![
+                ("annotations/yunikorn.apache.org/app-id", &*application),
                 ("annotations/yunikorn.apache.org/task-group-name", "spark-executor"),
+                ("labels/yunikorn.apache.org/app-id", &*application),
                 ("labels/yunikorn.apache.org/queue", "q"),
             ],
         ),

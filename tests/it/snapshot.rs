@@ -235,7 +235,7 @@ fn stored_texts_of_pods_are_limited_in_length() {
         pod = pod.annotation(&format!("spark-usher.io/{key}"), &long);
     }
     for row in spark_usher::gang::TABLE {
-        for (_, key) in row.queue_keys().chain(row.gang_keys.iter().copied()).chain(row.more_keys.iter().copied()) {
+        for (_, key) in row.keys() {
             pod = pod.annotation(key, &long).label(key, &long);
         }
     }

@@ -129,9 +129,13 @@ fn queues(policies: &Policies, all: &[&Policy], index: usize, add: &mut impl FnM
     }
     add("scheduler", format!(r#"has(object.spec.schedulerName) ? object.spec.schedulerName : "{DEFAULT_SCHEDULER}""#));
     let named = |place: MetadataField, new: &str, old: &str| {
-        let keys = gang::TABLE.iter().filter_map(|scheduler| {
-            let keys: Vec<&str> = scheduler.queue_keys().filter(|(p, _)| *p == place).map(|(_, key)| key).collect();
-            (!keys.is_empty()).then(|| read_by(scheduler, policies, &json!(keys)))
+        let keys = gang::TABLE.iter().flat_map(|scheduler| [false, true].map(|is_fallback| (scheduler, is_fallback)));
+        let keys = keys.filter_map(|(scheduler, is_fallback)| {
+            let here = |(at, _, fallback): &(MetadataField, _, bool)| *at == place && *fallback == is_fallback;
+            let keys: Vec<&str> = scheduler.queue_keys().filter(here).map(|(_, key, _)| key).collect();
+            let first = scheduler.queue_key.filter(|_| is_fallback);
+            let unless = first.map(|(at, key)| format!(r#"!("{key}" in variables.{})"#, at.as_str()));
+            (!keys.is_empty()).then(|| read_by(scheduler, policies, &json!(keys), unless.as_deref()))
         });
         let keys = keys.collect::<Vec<_>>().join(" + ");
         let (new, old) = (format!("variables.{new}"), format!("variables.{old}"));
@@ -168,12 +172,13 @@ fn allowed(policy: &Policy) -> String {
     if any.is_empty() { "false".to_owned() } else { any.join(" || ") }
 }
 
-/// Keys that a scheduler reads from the pods that name it; any policy may give it another name.
-fn read_by(scheduler: &GangScheduler, policies: &Policies, keys: &Value) -> String {
+/// Keys that a scheduler reads from the pods that name it, under a further condition; any policy may give it another name.
+fn read_by(scheduler: &GangScheduler, policies: &Policies, keys: &Value, only: Option<&str>) -> String {
     let Some(default) = scheduler.default_name else { return keys.to_string() };
     let own = policies.iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
     let mut names: Vec<&str> = once(default).chain(own.filter_map(|policy| policy.scheduler.name.as_deref())).collect();
     names.sort_unstable();
     names.dedup();
-    format!("(variables.scheduler in {} ? {keys} : [])", json!(names))
+    let only = only.map(|only| [" && ", only].concat()).unwrap_or_default();
+    format!("(variables.scheduler in {}{only} ? {keys} : [])", json!(names))
 }

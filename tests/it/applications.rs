@@ -1,0 +1,136 @@
+//! The keys by which a pod names its application, gang or queue to a scheduler, of whatever origin.
+
+use crate::mutation::*;
+use crate::support::*;
+use serde_json::json;
+use spark_usher::policy::{Pattern, Policy};
+use spark_usher::reason::Reason;
+use spark_usher::snapshot::Snapshot;
+
+/// YuniKorn has the applications of all namespaces under one id each.
+#[test]
+fn yunikorn_application_is_of_namespace_and_drivers_name_whatever_the_pod_states() {
+    const KEYS: [(&str, &str); 2] =
+        [("labels", "yunikorn.apache.org/app-id"), ("annotations", "yunikorn.apache.org/app-id")];
+    let policies = only(policy("yunikorn"));
+    let id = |outcome: &Outcome| {
+        let ids = KEYS.map(|(place, key)| outcome.object["metadata"][place][key].as_str().unwrap().to_owned());
+        assert_eq!(ids[0], ids[1]);
+        let [id, _] = ids;
+        id
+    };
+    let own = id(&by_driver(&driver(), &cold(), &policies));
+    assert!(own.starts_with(&format!("{APP}-usher-")) && own.len() <= 63, "{own}");
+    assert_eq!(
+        id(&by_driver(&executor(1), &cold(), &policies)),
+        own,
+        "executors are in the application of their driver"
+    );
+    // A neighbour in the same namespace, and the same names in another.
+    assert_ne!(id(&answer(&executor(1).created_by_pod("evil-driver", "u-2"), &cold(), &policies)), own);
+    let elsewhere = executor(1).namespace("team-b");
+    assert_ne!(id(&answer(&elsewhere.created_by_pod("nb-driver", DRIVER_UID), &cold(), &policies)), own);
+    // What the pod states itself is replaced; a label that YuniKorn reads after ours stays.
+    for (place, key) in KEYS {
+        let mut forged = executor(1).label("applicationId", "mine");
+        forged.0["metadata"][place][key] = "another".into();
+        let outcome = by_driver(&forged, &cold(), &policies);
+        assert_eq!((id(&outcome), outcome.decision.reason), (own.clone(), Reason::GangSizeUnknown), "{place}");
+        assert_eq!(outcome.object["metadata"]["labels"]["applicationId"], "mine");
+    }
+    // Also of a pod whose task groups its creator manages.
+    let managed = executor(1).annotation("yunikorn.apache.org/task-group-name", "mine");
+    let outcome = by_driver(&managed, &cold(), &policies);
+    assert_eq!((id(&outcome), outcome.decision.reason), (own, Reason::GangKept));
+}
+
+/// Its executors cannot know the id that it got: their application starts with the first of them.
+#[test]
+fn yunikorn_driver_without_a_name_is_in_no_application_of_executors() {
+    let policies = only(policy("yunikorn"));
+    let sized = driver()
+        .annotation("spark-usher.io/min-member", "3")
+        .annotation("spark-usher.io/executor-resources", r#"{"cpu":"1","memory":"1408Mi"}"#);
+    let mut unnamed = sized.clone();
+    unnamed.0["metadata"]["generateName"] = "nb-driver-".into();
+    let outcome = by_driver(&unnamed, &cold(), &policies);
+    assert!(annotations(&outcome).get("yunikorn.apache.org/task-groups").is_none(), "{}", outcome.object);
+    let id = &outcome.object["metadata"]["labels"]["yunikorn.apache.org/app-id"];
+    let snapshot = snapshot_with(&[PodBuilder(outcome.object.clone())]);
+    let executor = by_driver(&executor(1), &snapshot, &policies);
+    assert_ne!(&executor.object["metadata"]["labels"]["yunikorn.apache.org/app-id"], id);
+    assert!(annotations(&executor).get("yunikorn.apache.org/task-groups").is_some());
+}
+
+/// A common word as a key: it counts only for a pod that has no other queue.
+#[test]
+fn kai_reads_the_queue_from_the_project_only_without_a_queue_key() {
+    let queues = Some(vec![Pattern::new("team-*")]);
+    let policies = only(Policy { queues, ..policy("kai") });
+    let on_kai = || executor(1).spec("schedulerName", "kai-scheduler").label("project", "other");
+    let reasons = |pod: PodBuilder| {
+        let review = pod.created_by_pod("nb-driver", DRIVER_UID);
+        validate_review(&review, &Snapshot::default(), &policies).decision.reasons
+    };
+    assert!(reasons(on_kai()).contains(&Reason::QueueNotAllowed));
+    assert!(!reasons(on_kai().label("kai.scheduler/queue", "team-a")).contains(&Reason::QueueNotAllowed));
+}
+
+/// Whatever places the pod: another policy's replica, no replica, or the scheduler that the pod names itself.
+#[test]
+fn application_of_another_driver_is_a_finding() {
+    let id = |namespace, driver| spark_usher::gang::application_id(namespace, driver, APP);
+    for (policies, at_yunikorn) in
+        [(only(policy("yunikorn")), false), (only(policy("volcano")), true), (only(policy("none")), true)]
+    {
+        let reasons = |place: &str, key: &str, id: &str| {
+            let mut pod = by_driver(&executor(1), &Snapshot::default(), &policies).object;
+            if at_yunikorn {
+                pod["spec"]["schedulerName"] = "yunikorn".into();
+            }
+            pod["metadata"][place][key] = id.into();
+            let review = PodBuilder(pod).created_by_pod("nb-driver", DRIVER_UID);
+            validate_review(&review, &Snapshot::default(), &policies).decision.reasons
+        };
+        for (place, key) in [
+            ("labels", "yunikorn.apache.org/app-id"),
+            ("annotations", "yunikorn.apache.org/app-id"),
+            ("labels", "applicationId"),
+        ] {
+            for other in [id("team-b", "nb-driver"), id("default", "evil-driver")] {
+                assert!(reasons(place, key, &other).contains(&Reason::ForeignApplication), "{place} {key} {other}");
+            }
+            assert!(!reasons(place, key, &id("default", "nb-driver")).contains(&Reason::ForeignApplication));
+        }
+        assert!(!reasons("labels", "applicationId", "mine").contains(&Reason::ForeignApplication));
+    }
+    // YuniKorn reads the app selector of a pod that lost our id.
+    let policies = only(policy("yunikorn"));
+    let mut lost = by_driver(&executor(1), &Snapshot::default(), &policies).object;
+    lost["metadata"]["labels"].as_object_mut().unwrap().remove("yunikorn.apache.org/app-id");
+    let review = PodBuilder(lost).created_by_pod("nb-driver", DRIVER_UID);
+    let decision = validate_review(&review, &Snapshot::default(), &policies).decision;
+    assert!(decision.reasons.contains(&Reason::NotMutated), "{:?}", decision.reasons);
+}
+
+/// Keys of gangs and applications that spark-usher itself does not set decide as much.
+#[test]
+fn keys_that_only_others_set_are_protected_from_changes() {
+    for (place, key) in [
+        ("labels", "applicationId"),
+        ("labels", "yunikorn.apache.org/app-id"),
+        ("annotations", "yunikorn.apache.org/app-id"),
+        ("annotations", "kueue.x-k8s.io/pod-group-name"),
+        ("labels", "kueue.x-k8s.io/prebuilt-workload-name"),
+        ("labels", "pod-group.scheduling.sigs.k8s.io/name"),
+        ("annotations", "gang.scheduling.koordinator.sh/groups"),
+        ("annotations", "pod-group-name"),
+    ] {
+        let old = executor(1).stored("e1");
+        let mut new = old.clone();
+        new.0["metadata"][place][key] = "other".into();
+        let review = update(&old, &new, json!({"username": "eve", "groups": ["system:authenticated"]}));
+        let reasons = validate_review(&review, &Snapshot::default(), &only(policy("volcano"))).decision.reasons;
+        assert!(reasons.contains(&Reason::SchedulingChanged), "{place} {key}: {reasons:?}");
+    }
+}
