@@ -42,8 +42,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-const POLICY: &str =
-    "policies: [{name: batch, scheduler: {type: volcano}, queue: analytics, priorityClass: {executor: batch}}]";
+const POLICY: &str = "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: batch, scheduler: {type: volcano}, queue: analytics, priorityClass: {executor: batch}}]";
 /// The minimum of the ratio webhook / echo.
 const LIMIT: f64 = 0.6;
 const CONNECTIONS: usize = 16;

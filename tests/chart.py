@@ -330,14 +330,14 @@ def values_schema(usher):
 
 def fallback_templates(usher, scratch):
     path = scratch / "the-scheduler.yaml"
-    path.write_text("policies: [{name: p, scheduler: {type: yunikorn, name: the-scheduler}, queue: q}]\n")
+    path.write_text("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: p, scheduler: {type: yunikorn, name: the-scheduler}, queue: q}]\n")
     printed = subprocess.run([usher, "policy", "--config", path, "--scheduler", "-o", "json"], capture_output=True, text=True, check=True)
     return printed.stdout
 
 
 def validating_templates(usher, scratch):
     path = scratch / "the-policy.yaml"
-    path.write_text("policies: [{name: the-policy, queues: [the-queue], validate: Enforce}]\n")
+    path.write_text("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: the-policy, queues: [the-queue], validate: Enforce}]\n")
     command = [usher, "policy", "--config", path, "--validating", "--account", "the-account", "-o", "json"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

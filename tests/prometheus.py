@@ -79,7 +79,7 @@ def check_running_installation(prometheus, usher, folder):
     try:
         running.append(subprocess.Popen([usher, "sandbox", "--http-port", str(http), "--https-port", str(free_port()), "--kubeconfig", kubeconfig], stdout=subprocess.DEVNULL))
         wait_for(kubeconfig, running[0])
-        (folder / "policy.yaml").write_text("policies: [{name: batch, scheduler: {type: native}}]\nlifecycle: {poll: 1s}\n")
+        (folder / "policy.yaml").write_text("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: batch, scheduler: {type: native}}]\nlifecycle: {poll: 1s}\n")
         listen = ["--webhook-listen", f"127.0.0.1:{free_port()}", "--metrics-listen", f"127.0.0.1:{metrics}", "--debug-listen", "127.0.0.1:0"]
         certificate = ["--tls-secret", "tls", "--tls-names", "localhost", "--namespace", "default"]
         running.append(subprocess.Popen(

@@ -29,6 +29,7 @@ pub const LABELS: &[(&str, &str)] = &[
         "action",
         "`create-group`, `patch-group`, `delete-group`, `adopt`, `label-executor`, `delete-executor`, `recover`, `record-event`, `certificate`, `ca-bundle`",
     ),
+    ("what", "`policy`, `enforce`"),
     (
         "result",
         "`ok`, `failed`, `refused`, `stale` (another client changed the object first; the controller plans again), `dry-run`",
@@ -68,6 +69,8 @@ pub struct FileMetrics {
     pub certificate_reloads: IntCounterVec,
     /// Reloads of the policy file.
     pub config_reloads: IntCounterVec,
+    /// Policies, and modes Enforce, that reloads removed.
+    pub config_removed: IntCounterVec,
     /// How often the leader polls.
     pub poll_interval: Gauge,
 }
@@ -101,6 +104,11 @@ impl FileMetrics {
                 &["result"],
                 "Reloads of the policy file, by result.",
             )?,
+            config_removed: registry.counters(
+                "spark_usher_config_removed_total",
+                &["what"],
+                "Policies (policy), and policies with validate: Enforce (enforce), that reloads of the policy file removed.",
+            )?,
             poll_interval: registry.float_gauge(
                 "spark_usher_poll_interval_seconds",
                 "Interval of the leader's polls (`lifecycle.poll`).",
@@ -110,6 +118,9 @@ impl FileMetrics {
         for result in ["ok", "refused"] {
             metrics.certificate_reloads.with_label_values(&[result]);
             metrics.config_reloads.with_label_values(&[result]);
+        }
+        for what in ["policy", "enforce"] {
+            metrics.config_removed.with_label_values(&[what]);
         }
         Ok(metrics)
     }

@@ -24,7 +24,7 @@ use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
 use crate::cluster::replica::{Replica, ReplicaConfig};
 use crate::cluster::signing::Signing;
-use crate::config::{BadConfig, Config, Reloader};
+use crate::config::{BadConfig, Config, Reloader, Removed};
 use crate::http::capacity::Capacities;
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Listener, Shutdown};
@@ -343,6 +343,23 @@ fn warn(config: &Config) {
     }
 }
 
+/// Warns if pods are no longer placed, or violations no longer denied: a file that lost its end has that effect, too.
+fn warn_of_removed(removed: &Removed<'_>, metrics: &FileMetrics) {
+    for (what, names) in [("policy", &removed.policies), ("enforce", &removed.enforce)] {
+        let label = metrics.config_removed.with_label_values(&[what]);
+        label.inc_by(u64::try_from(names.len()).unwrap_or(u64::MAX));
+    }
+    if !removed.policies.is_empty() {
+        tracing::warn!(policies = removed.policies.join(", "), "the new policy file no longer has these policies");
+    }
+    if !removed.enforce.is_empty() {
+        tracing::warn!(
+            policies = removed.enforce.join(", "),
+            "the new policy file no longer has validate: Enforce for these policies: violations are not denied"
+        );
+    }
+}
+
 /// Replaces the policies with those of the new file, or keeps the old ones.
 fn apply_reload(
     outcome: Result<Config, BadConfig>,
@@ -356,6 +373,7 @@ fn apply_reload(
             warn(&config);
             tracing::info!(policies = config.policies.listed().len(), "policy file reloaded");
             metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
+            warn_of_removed(&Removed::between(&policies.load(), &config.policies), metrics);
             policies.store(config.policies);
             changed.store(Some(Arc::new(clock::instant())));
             dry_run.send_replace(config.settings.dry_run);

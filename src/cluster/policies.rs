@@ -104,7 +104,11 @@ mod tests {
 
     #[test]
     fn policies_of_other_names_are_ignored_and_differences_reported() {
-        let policies = crate::config::from_text("policies: [{name: a, validate: Enforce}]").unwrap().policies;
+        let policies = crate::config::from_text(
+            "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: a, validate: Enforce}]",
+        )
+        .unwrap()
+        .policies;
         let account = "system:serviceaccount:spark-usher:spark-usher";
         let generated = |name: &str| {
             let parameters = Parameters { name: name.into(), namespaces: Vec::new(), account: account.into() };
@@ -119,7 +123,11 @@ mod tests {
         let mut changed = objects;
         changed[1]["spec"]["validationActions"] = json!(["Audit"]);
         assert_eq!(differing(&changed, "spark-usher", account, &policies).len(), 1);
-        let next = crate::config::from_text("policies: [{name: a, validate: Warn}]").unwrap().policies;
+        let next = crate::config::from_text(
+            "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: a, validate: Warn}]",
+        )
+        .unwrap()
+        .policies;
         assert!(!differing(&generated("spark-usher"), "spark-usher", account, &next).is_empty(), "another file");
     }
 }

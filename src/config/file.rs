@@ -25,10 +25,10 @@ pub const KIND: &str = "PolicyFile";
 #[schemars(title = "spark-usher policy file")]
 pub struct PolicyFile {
     /// The version of the file's schema.
-    #[schemars(extend("enum" = [API_VERSION]))]
+    #[schemars(required, extend("enum" = [API_VERSION]))]
     pub api_version: Option<String>,
     /// The kind of the file.
-    #[schemars(extend("enum" = [KIND]))]
+    #[schemars(required, extend("enum" = [KIND]))]
     pub kind: Option<String>,
     /// Policies in order; the first match applies. An implicit catch-all comes last: it sets ownerReferences only.
     pub policies: Vec<PolicyEntry>,

@@ -111,7 +111,6 @@ pub fn from_path(path: &Path) -> Result<Config, BadConfig> {
 /// Validates a text.
 pub fn from_text(text: &str) -> Result<Config, BadConfig> {
     let mut warnings = Vec::new();
-    warnings.extend(version(text)?);
     let file = parse(text)?;
     let mut names = BTreeSet::new();
     let mut policies = Vec::new();
@@ -205,37 +204,36 @@ struct TypeMeta {
     kind: Option<Located<String>>,
 }
 
-/// Checks `apiVersion` and `kind` before other keys: a file of a later version has keys that this one does not know. A file
-/// without them is read as this version, with a warning.
-fn version(text: &str) -> Result<Option<String>, BadConfig> {
+/// Checks `apiVersion` and `kind` before other keys: a file of a later version has keys that this one does not know.
+fn version(text: &str) -> Result<(), BadConfig> {
     // If the text is not a map, or these keys have another type, parsing the whole file reports it.
-    let Ok(TypeMeta { api_version, kind }) = serde_saphyr::from_str(text) else { return Ok(None) };
+    let Ok(TypeMeta { api_version, kind }) = serde_saphyr::from_str(text) else { return Ok(()) };
     for (key, value, known) in [("apiVersion", &api_version, file::API_VERSION), ("kind", &kind, file::KIND)] {
         if let Some(value) = value.as_ref().filter(|value| ***value != known) {
             let message = format!("unknown {key} {:?}: expected {known}", **value);
             return Err(wrong(text, value.at(), key, message));
         }
     }
-    let missing = match (&api_version, &kind) {
-        (Some(_), Some(_)) => return Ok(None),
-        _ if is_empty(text) => return Ok(None),
-        (None, Some(_)) => "apiVersion is",
-        (Some(_), None) => "kind is",
-        (None, None) => "apiVersion and kind are",
-    };
-    let (api_version, kind) = (file::API_VERSION, file::KIND);
-    Ok(Some(format!("{missing} missing: the file is read as apiVersion: {api_version}, kind: {kind}")))
+    Ok(())
 }
 
-/// Whether a file has comments only: then it is valid and has no policies.
-fn is_empty(text: &str) -> bool {
-    text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+/// Rejects a file without `apiVersion` or `kind`. Every key has a default, so that the empty beginning of a file that is being
+/// written, or was lost, would be valid, and would switch every policy off.
+fn check_complete(text: &str, file: &PolicyFile) -> Result<(), BadConfig> {
+    let missing = match (&file.api_version, &file.kind) {
+        (Some(_), Some(_)) => return Ok(()),
+        (None, Some(_)) => "apiVersion is missing",
+        (Some(_), None) => "kind is missing",
+        (None, None) => "apiVersion and kind are missing",
+    };
+    let (api_version, kind) = (file::API_VERSION, file::KIND);
+    let message =
+        format!("{missing}: expected apiVersion: {api_version} and kind: {kind}, also in a file without policies");
+    Err(wrong(text, Location::UNKNOWN, "", message))
 }
 
 fn parse(text: &str) -> Result<PolicyFile, BadConfig> {
-    if is_empty(text) {
-        return Ok(PolicyFile::default());
-    }
+    version(text)?;
     let mut path = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
@@ -243,12 +241,14 @@ fn parse(text: &str) -> Result<PolicyFile, BadConfig> {
             error.into_inner()
         })
     });
-    parsed.map_err(|error| {
+    let file = parsed.map_err(|error| {
         let at = error.location();
         let message = error.without_snippet().to_string();
         let message = message.split(" at line ").next().unwrap_or_default();
         wrong(text, at.unwrap_or(Location::UNKNOWN), &path, expected(message))
-    })
+    })?;
+    check_complete(text, &file)?;
+    Ok(file)
 }
 
 /// Adds to a parser's message, which names the invalid text, what would be valid.

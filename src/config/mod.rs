@@ -9,7 +9,7 @@ mod reload;
 mod span;
 
 pub use load::{BadConfig, Config, Settings, from_path, from_text};
-pub use reload::Reloader;
+pub use reload::{Reloader, Removed};
 pub use span::Span;
 
 /// The JSON Schema of the file, for editors and CI.

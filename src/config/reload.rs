@@ -1,12 +1,17 @@
 //! Hot reload of the policy file. An invalid file is rejected as a whole and the old one stays in effect.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::load::{BadConfig, Config, from_text};
+use crate::policy::{Policies, Policy, Validate};
 use crate::runtime::files::Watched;
+
+/// How far apart the two reads are that must agree.
+const AT_REST: Duration = Duration::from_secs(1);
 
 /// Reads the policy file every few seconds.
 #[derive(Debug)]
@@ -28,10 +33,8 @@ impl Reloader {
 
     /// Reads the file for the first time. An error of this read prevents the start.
     pub async fn first(&mut self) -> Result<Config, BadConfig> {
-        match self.read_if_changed().await {
-            Some(outcome) => outcome,
-            None => Ok(Config::default()),
-        }
+        let read = self.watched.read_if_changed().await;
+        self.parsed(read).unwrap_or_else(|| Ok(Config::default()))
     }
 
     /// Calls `changed` with each new version of the file, valid or not, until `stop` is cancelled.
@@ -39,7 +42,9 @@ impl Reloader {
         // A file that stays unreadable is reported once.
         let mut unreadable = false;
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
-            match self.read_if_changed().await {
+            let reading = self.watched.read_if_changed_and_at_rest(self.every.min(AT_REST));
+            let Some(read) = stop.run_until_cancelled(reading).await else { return };
+            match self.parsed(read) {
                 Some(Err(BadConfig::Unreadable { .. })) if unreadable => {}
                 Some(outcome) => {
                     unreadable = matches!(outcome, Err(BadConfig::Unreadable { .. }));
@@ -50,24 +55,58 @@ impl Reloader {
         }
     }
 
-    async fn read_if_changed(&mut self) -> Option<Result<Config, BadConfig>> {
-        let unreadable = |paths: &[PathBuf], source| BadConfig::Unreadable {
-            path: paths.iter().map(|path| path.display().to_string()).collect(),
-            source,
-        };
-        match self.watched.read_if_changed().await {
-            Ok(None) => None,
-            Ok(Some(contents)) => {
-                let bytes = contents.into_iter().next().unwrap_or_default();
-                Some(match String::from_utf8(bytes) {
-                    Ok(text) => from_text(&text),
-                    Err(error) => Err(unreadable(
-                        self.watched.paths(),
-                        std::io::Error::new(std::io::ErrorKind::InvalidData, error),
-                    )),
-                })
-            }
-            Err(source) => Some(Err(unreadable(self.watched.paths(), source))),
+    fn parsed(&self, read: io::Result<Option<Vec<Vec<u8>>>>) -> Option<Result<Config, BadConfig>> {
+        let unreadable = |source| Err(BadConfig::Unreadable { path: self.path(), source });
+        match read.transpose()? {
+            Ok(contents) => Some(match String::from_utf8(contents.into_iter().next().unwrap_or_default()) {
+                Ok(text) => from_text(&text),
+                Err(error) => unreadable(io::Error::new(io::ErrorKind::InvalidData, error)),
+            }),
+            Err(source) => Some(unreadable(source)),
         }
+    }
+}
+
+/// What a new version of the file no longer has.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Removed<'p> {
+    /// Names of policies.
+    pub policies: Vec<&'p str>,
+    /// Names of policies that had `validate: Enforce`.
+    pub enforce: Vec<&'p str>,
+}
+
+impl<'p> Removed<'p> {
+    /// Compares policies by their names.
+    pub fn between(old: &'p Policies, new: &Policies) -> Removed<'p> {
+        let enforces = |policy: &Policy| policy.validate == Validate::Enforce;
+        let named = |name: &str| new.listed().iter().find(|policy| &*policy.name == name);
+        let lost = |is_lost: &dyn Fn(&Policy) -> bool| {
+            old.listed().iter().filter(|policy| is_lost(policy)).map(|policy| &*policy.name).collect()
+        };
+        Removed {
+            policies: lost(&|policy| named(&policy.name).is_none()),
+            enforce: lost(&|policy| enforces(policy) && !named(&policy.name).is_some_and(enforces)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_policies_and_modes_are_named() {
+        let policies = |text: &str| {
+            let text = format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: {text}");
+            from_text(&text).unwrap().policies
+        };
+        let old = policies("[{name: a, validate: Enforce}, {name: b, validate: Enforce}, {name: c}]");
+        let new = policies("[{name: c, validate: Enforce}, {name: a, validate: Warn}]");
+        let removed = Removed::between(&old, &new);
+        assert_eq!((&*removed.policies, &*removed.enforce), (&["b"][..], &["a", "b"][..]));
+        let removed = Removed::between(&new, &old);
+        assert_eq!((&*removed.policies, &*removed.enforce), (&[""; 0][..], &["c"][..]));
+        assert_eq!(Removed::between(&old, &Policies::default()).policies, ["a", "b", "c"]);
     }
 }

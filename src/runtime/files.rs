@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ring::digest::{Digest, SHA256, digest};
 
@@ -39,6 +40,24 @@ impl Watched {
         }
         self.seen = Some(hashes);
         Ok(Some(contents))
+    }
+
+    /// The contents, if any differs from the last read, as soon as two reads this far apart agree: a program that writes a file in
+    /// place makes it short first.
+    pub async fn read_if_changed_and_at_rest(&mut self, apart: Duration) -> io::Result<Option<Vec<Vec<u8>>>> {
+        let Some(mut contents) = self.read_if_changed().await? else { return Ok(None) };
+        loop {
+            tokio::time::sleep(apart).await;
+            match self.read_if_changed().await {
+                Ok(None) => return Ok(Some(contents)),
+                Ok(Some(newer)) => contents = newer,
+                Err(error) => {
+                    // What was read has not been taken: the next read is a change again.
+                    self.seen = None;
+                    return Err(error);
+                }
+            }
+        }
     }
 }
 
@@ -83,6 +102,37 @@ mod tests {
         }
         swap(root.path(), 9, "4");
         assert_eq!(watched.read_if_changed().await.unwrap(), None, "the same content is not a change");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn contents_are_taken_once_two_reads_agree() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("f");
+        let write = |text: &str| std::fs::write(&path, text).unwrap();
+        write("old");
+        let mut watched = Watched::new(vec![path.clone()]);
+        assert!(watched.read_if_changed().await.unwrap().is_some());
+        let apart = Duration::from_secs(1);
+        assert_eq!(watched.read_if_changed_and_at_rest(apart).await.unwrap(), None);
+        write("");
+        let writes = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            write("ne");
+            tokio::time::sleep(Duration::from_millis(1_000)).await;
+            write("new");
+        };
+        let (taken, ()) = tokio::join!(watched.read_if_changed_and_at_rest(apart), writes);
+        assert_eq!(taken.unwrap(), Some(vec![b"new".to_vec()]));
+        // A file that vanishes meanwhile is an error, and a change when it is back.
+        write("newer");
+        let vanishes = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            std::fs::remove_file(&path).unwrap();
+        };
+        let (taken, ()) = tokio::join!(watched.read_if_changed_and_at_rest(apart), vanishes);
+        assert!(taken.is_err());
+        write("newer");
+        assert_eq!(watched.read_if_changed_and_at_rest(apart).await.unwrap(), Some(vec![b"newer".to_vec()]));
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::cluster::{Cluster, POD_GROUP_KINDS, eventually};
+use crate::support::policy_file;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -180,7 +181,7 @@ async fn policy_without_pod_groups_runs_only_applicable_scenarios() {
     assert!(missing.code == Some(1) && missing.out.contains("ConfigMap policy does not exist"), "{}", missing.out);
     cluster
         .create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "policy", "namespace": cluster.namespace},
-            "data": {"policy.yaml": policies}}))
+            "data": {"policy.yaml": policy_file(&policies)}}))
         .await;
     let read = installed().await;
     assert!(read.code == Some(0) && read.out.contains("policy plain creates no gangs"), "{}{}", read.out, read.err);
@@ -192,7 +193,11 @@ async fn without_webhook_doctor_fails_and_leaves_only_objects_of_earlier_runs() 
     let cluster = Cluster::start().await;
     let path = kubeconfig(&cluster);
     let file = cluster.folder().join("policy.yaml");
-    std::fs::write(&file, "policies: [{name: a, scheduler: {type: volcano}}]").unwrap();
+    std::fs::write(
+        &file,
+        "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: a, scheduler: {type: volcano}}]",
+    )
+    .unwrap();
     let earlier = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "earlier", "namespace": cluster.namespace,
         "labels": {"app.kubernetes.io/managed-by": "spark-usher-doctor", "app.kubernetes.io/instance": "0123"}}});
     cluster.create(earlier).await;

@@ -289,6 +289,22 @@ async fn changed_policy_file_is_reloaded_and_invalid_one_is_ignored() {
     let refused = app.counters().files.config_reloads.with_label_values(&["refused"]);
     eventually("the invalid file is refused", async || refused.get() == 1).await;
     assert_eq!(dry("c").await, "my-volcano", "the last valid policy stays");
+    // What is left of a file that is being written, or was lost, is no file without policies.
+    for (count, text) in
+        [(2, ""), (3, "null\n"), (4, "# spark-usher\npolicies:\n"), (5, "apiVersion: spark-usher.io/v1alpha1\n")]
+    {
+        std::fs::write(cluster.folder().join("one.yaml"), text).unwrap();
+        eventually("the rest of the file is refused", async || refused.get() == count).await;
+    }
+    assert_eq!(dry("d").await, "my-volcano", "the last valid policy stays");
+    let removed = |what: &str| app.counters().files.config_removed.with_label_values(&[what]).get();
+    assert_eq!((removed("policy"), removed("enforce")), (1, 0), "the first change removed policy batch");
+    cluster.reconfigure("one", "policies: [{name: other, validate: Enforce}]");
+    let ok = app.counters().files.config_reloads.with_label_values(&["ok"]);
+    eventually("a policy that enforces applies", async || ok.get() == 2).await;
+    cluster.reconfigure("one", "policies: [{name: other}]");
+    eventually("the file without Enforce applies", async || ok.get() == 3).await;
+    assert_eq!((removed("policy"), removed("enforce")), (1, 1));
     app.stop().await.unwrap();
 }
 

@@ -274,7 +274,7 @@ async fn credentials_of_the_configuration_are_used() {
 async fn gang_that_never_fits_its_queue_is_not_submitted() {
     let cluster = Cluster::start().await;
     let policy = cluster.folder().join("policy.yaml");
-    std::fs::write(&policy, "policies:\n- name: batch\n  scheduler: {type: volcano}\n  queue: etl\n").unwrap();
+    std::fs::write(&policy, "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies:\n- name: batch\n  scheduler: {type: volcano}\n  queue: etl\n").unwrap();
     let policy = policy.display().to_string();
     for (answer, code, words) in [
         (

@@ -33,7 +33,7 @@ fn parameters() -> Parameters {
 }
 
 fn file(text: &str) -> Policies {
-    (*config::from_text(text).unwrap().policies).clone()
+    (*config::from_text(&policy_file(text)).unwrap().policies).clone()
 }
 
 fn compiled(policies: &Policies) -> Vec<Compiled> {

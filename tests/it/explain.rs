@@ -19,6 +19,10 @@ fn usher(args: &[&str], stdin: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
+fn check_policy(text: &str) -> Output {
+    usher(&["config", "check", "-"], &policy_file(text))
+}
+
 fn code(output: &Output) -> i32 {
     output.status.code().unwrap()
 }
@@ -63,7 +67,7 @@ nodes: {window: 30m, failures: 3, avoid: false, maxShare: 5%}
 
 #[test]
 fn json_has_every_key_for_every_recorded_review() {
-    let (_folder, config) = file("policy.yaml", VOLCANO);
+    let (_folder, config) = file("policy.yaml", &policy_file(VOLCANO));
     for (name, review) in all_recorded() {
         let path = fixture_path(&format!("reviews/spark-4.3.0/{name}.json"));
         let explained = json_of(&["--config", config.to_str().unwrap(), "-f", path.to_str().unwrap()], "");
@@ -83,7 +87,7 @@ fn json_has_every_key_for_every_recorded_review() {
 
 #[test]
 fn explain_shows_decision_for_recorded_client_mode_executor() {
-    let (_folder, config) = file("policy.yaml", VOLCANO);
+    let (_folder, config) = file("policy.yaml", &policy_file(VOLCANO));
     let path = fixture_path("reviews/spark-4.3.0/client-mode/exec-1.mutate.create.json");
     let explained = json_of(&["--config", config.to_str().unwrap(), "-f", path.to_str().unwrap()], "");
     assert_eq!(explained["reason"], "SchedulingSet");
@@ -132,7 +136,9 @@ fn pods_flag_provides_drivers_namespaces_and_configurations() {
     let (_pods, pods) = file("pods.json", &surroundings.to_string());
     let (_config, config) = file(
         "c.yaml",
-        "policies:\n- name: gold\n  match: {namespaceSelector: {matchLabels: {env: prod}}}\n  scheduler: {type: koordinator}\n  priorityClass: {executor: batch}\n  gang: {membership: annotations}\n",
+        &policy_file(
+            "policies:\n- name: gold\n  match: {namespaceSelector: {matchLabels: {env: prod}}}\n  scheduler: {type: koordinator}\n  priorityClass: {executor: batch}\n  gang: {membership: annotations}\n",
+        ),
     );
     let review = executor(1).created_by_pod("nb-driver", DRIVER_UID).to_string();
     let explained =
@@ -168,7 +174,7 @@ fn service_leads_to_the_driver_that_is_its_controlling_owner() {
 
 #[test]
 fn exit_code_is_0_if_allowed_1_if_denied_2_if_unreadable() {
-    let (_folder, strict) = file("strict.yaml", "policies:\n- name: s\n  strict: true\n");
+    let (_folder, strict) = file("strict.yaml", &policy_file("policies:\n- name: s\n  strict: true\n"));
     let review = executor(1).created_by("admin").to_string();
     assert_eq!(code(&usher(&["explain", "-f", "-"], &review)), 0);
     let denied = usher(&["explain", "-f", "-", "--config", strict.to_str().unwrap()], &review);
@@ -197,10 +203,9 @@ fn exit_code_is_0_if_allowed_1_if_denied_2_if_unreadable() {
 
 #[test]
 fn valid_policy_file_passes_check() {
-    let output = usher(&["config", "check", "-"], VOLCANO);
+    let output = check_policy(VOLCANO);
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert!(out(&output).starts_with("batch"), "{}", out(&output));
-    assert_eq!(code(&usher(&["config", "check", "-"], "")), 0, "an empty file has no policies");
 }
 
 #[test]
@@ -291,9 +296,9 @@ fn invalid_policy_file_is_rejected_with_line_key_and_expected_value() {
         ("nodes: {maxShare: 5}", 1, "nodes.maxShare", "expected 0% to 100%"),
         ("nodes: {failures: many}", 1, "nodes.failures", "expected a whole number"),
         ("recovery: {stuck: {mode: off, mode: act}}", 1, "recovery.stuck", "mode: expected each key once"),
-        ("policies: [", 1, "", ""),
+        ("policies: [", 2, "", ""),
     ] {
-        let output = usher(&["config", "check", "-"], text);
+        let output = check_policy(text);
         assert_eq!(code(&output), 1, "{text}");
         let message = err(&output);
         assert!(message.contains(&format!("line {line}, ")), "{text}: {message}");
@@ -312,18 +317,18 @@ fn check_says_which_pods_would_be_deleted() {
         ("recovery: {act: false}", "no pods are deleted"),
         ("lifecycle: {dryRun: true, finished: delete}", "no pods are deleted"),
     ] {
-        let output = usher(&["config", "check", "-"], text);
+        let output = check_policy(text);
         assert!(code(&output) == 0 && out(&output).ends_with(&format!("{expected}\n")), "{text}: {}", out(&output));
     }
-    let warned = |text: &str| err(&usher(&["config", "check", "-"], text)).to_owned();
+    let warned = |text: &str| err(&check_policy(text)).to_owned();
     assert!(warned("nodes: {window: 0s}").contains("nodes.window is 0: no node is ever suspect"));
     assert!(warned("lifecycle: {poll: 100ms}").contains("; 1s applies"));
 }
 
 #[test]
 fn unreachable_policy_and_unused_section_yield_warnings() {
-    let output = usher(&["config", "check", "-"], "policies:\n- name: all\n- name: never\nnodes: {avoid: true}\n");
-    let interval = usher(&["config", "check", "-"], "recovery: {driverView: {interval: 1s}}\n");
+    let output = check_policy("policies:\n- name: all\n- name: never\nnodes: {avoid: true}\n");
+    let interval = check_policy("recovery: {driverView: {interval: 1s}}\n");
     assert!(err(&interval).contains("recovery.driverView.interval is 1s: drivers are polled every 5s at most"));
     for (text, expected) in [
         (
@@ -339,15 +344,12 @@ fn unreachable_policy_and_unused_section_yield_warnings() {
         ("givenUp: {views: 0}", "recovery.givenUp.views is 0: 1 applies"),
         ("budget: 0/h", "recovery.orphans.mode is act with a budget of 0: nothing is deleted"),
     ] {
-        let output = usher(&["config", "check", "-"], &format!("recovery: {{{text}}}"));
+        let output = check_policy(&format!("recovery: {{{text}}}"));
         assert!(code(&output) == 0 && err(&output).contains(expected), "{text}: {}", err(&output));
     }
     // Helm reads the word off as a boolean.
     for text in ["recovery: {orphans: {mode: false}}", "recovery: {orphans: {mode: off}, act: false}"] {
-        assert_eq!(
-            err(&usher(&["config", "check", "-"], text)).lines().filter(|line| line.contains("recovery")).count(),
-            0
-        );
+        assert_eq!(err(&check_policy(text)).lines().filter(|line| line.contains("recovery")).count(), 0);
     }
     assert_eq!(code(&output), 0);
     assert!(
@@ -361,27 +363,33 @@ fn unreachable_policy_and_unused_section_yield_warnings() {
         ("nodes: {applications: 1}", "nodes.applications is 1: one broken application"),
         ("nodes: {failures: 100}", "nodes.failures is 100: 64 applies"),
     ] {
-        let output = usher(&["config", "check", "-"], text);
+        let output = check_policy(text);
         assert!(code(&output) == 0 && err(&output).contains(expected), "{text}: {}", err(&output));
     }
 }
 
+/// Every key has a default: what is left of a file that is being written, or was lost, would switch every policy off.
 #[test]
-fn missing_api_version_or_kind_warns_and_unknown_one_is_rejected() {
+fn file_without_api_version_or_kind_is_rejected() {
     let check = |text: &str| usher(&["config", "check", "-"], text);
-    let complete = check("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: []\n");
-    assert_eq!((code(&complete), err(&complete).contains("warning")), (0, false), "{}", err(&complete));
-    let read_as = "the file is read as apiVersion: spark-usher.io/v1alpha1, kind: PolicyFile";
+    let complete = check("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\n");
+    assert_eq!((code(&complete), err(&complete)), (0, ""));
+    let expected = "expected apiVersion: spark-usher.io/v1alpha1 and kind: PolicyFile, also in a file without policies";
     for (text, missing) in [
         ("policies: []", "apiVersion and kind are missing"),
         ("kind: PolicyFile", "apiVersion is missing"),
         ("apiVersion: spark-usher.io/v1alpha1", "kind is missing"),
+        ("", "apiVersion and kind are missing"),
+        ("# nothing yet\n", "apiVersion and kind are missing"),
+        ("null", "apiVersion and kind are missing"),
+        ("---\n", "apiVersion and kind are missing"),
+        ("{}", "apiVersion and kind are missing"),
+        ("~\n...\n", "apiVersion and kind are missing"),
     ] {
         let output = check(text);
-        assert_eq!(code(&output), 0, "{}", err(&output));
-        assert!(err(&output).contains(&format!("{missing}: {read_as}")), "{}", err(&output));
+        assert_eq!(code(&output), 1, "{text:?}");
+        assert!(err(&output).contains(&format!("{missing}: {expected}")), "{text:?}: {}", err(&output));
     }
-    assert!(!err(&check("# nothing yet\n")).contains("missing"));
     // A later version may have keys that this one does not know: the error is the version, not the keys.
     for (text, expected) in [
         (
@@ -403,12 +411,13 @@ fn missing_api_version_or_kind_warns_and_unknown_one_is_rejected() {
 #[test]
 fn scheduler_requires_type_and_trusted_writers_default_to_its_accounts() {
     let without_type = "policies: [{name: a, scheduler: {name: x}}]";
-    let (_folder, path) = file("policy.yaml", without_type);
+    let (_folder, path) = file("policy.yaml", &policy_file(without_type));
     let output = usher(&["config", "check", path.to_str().unwrap()], "");
     assert_eq!(code(&output), 1, "{}", err(&output));
     assert!(err(&output).contains("scheduler.type"), "{}", err(&output));
     let writer = "system:serviceaccount:volcano-system:volcano-controllers";
-    let trusts = |text: &str| spark_usher::config::from_text(text).unwrap().policies.is_trusted_writer(writer);
+    let trusts =
+        |text: &str| spark_usher::config::from_text(&policy_file(text)).unwrap().policies.is_trusted_writer(writer);
     assert!(trusts("policies: [{name: a, scheduler: {type: volcano}}]"));
     assert!(!trusts("policies: [{name: a, scheduler: {type: native}}]"));
     assert!(
@@ -420,8 +429,7 @@ fn scheduler_requires_type_and_trusted_writers_default_to_its_accounts() {
 #[test]
 fn queue_without_effect_yields_warning() {
     let check = |rest: &str| {
-        let output =
-            usher(&["config", "check", "-"], &format!("policies: [{{name: a, queue: q, scheduler: {{{rest}}}]"));
+        let output = check_policy(&format!("policies: [{{name: a, queue: q, scheduler: {{{rest}}}]"));
         assert_eq!(code(&output), 0, "{rest}");
         err(&output).to_owned()
     };
@@ -472,7 +480,7 @@ fn schema_validates_policy_file_and_describes_every_key() {
 #[test]
 fn bare_executor_defaults_to_its_driver_as_creator_unless_as_is_set() {
     let (_folder, pods) = file("pods.json", &driver().0.to_string());
-    let (_other, policy) = file("policy.yaml", VOLCANO);
+    let (_other, policy) = file("policy.yaml", &policy_file(VOLCANO));
     let args = ["-f", "-", "--config", policy.to_str().unwrap(), "--pods", pods.to_str().unwrap()];
     let executor = executor(1).0.to_string();
     let assumed = json_of(&args, &executor);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::support::policy_file;
 use serde_json::{Value, json};
 use spark_usher::spark::properties;
 use spark_usher::spark::version::SparkVersion;
@@ -291,7 +292,7 @@ fn previewed(config: &str, more: &[&str]) -> Preview {
     arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
     arguments.push("local:///x.jar".to_owned());
     let submission = submitted(&arguments, SparkVersion::NEWEST).unwrap();
-    let policies = spark_usher::config::from_text(config).unwrap().policies;
+    let policies = spark_usher::config::from_text(&policy_file(config)).unwrap().policies;
     preview(&submission, &policies, None).unwrap()
 }
 

@@ -503,7 +503,7 @@ impl Cluster {
     pub async fn usher_with(&self, config: &str, name: &str, certificate: CertificateSource) -> App {
         self.install_creator_policy().await;
         let path = self.folder.path().join(format!("{name}.yaml"));
-        std::fs::write(&path, config).unwrap();
+        std::fs::write(&path, super::policy_file(config)).unwrap();
         let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let duration = Duration::from_secs(3);
         App::start(AppOptions {
@@ -546,7 +546,7 @@ impl Cluster {
 
     /// Rewrites a replica's policy file.
     pub fn reconfigure(&self, name: &str, config: &str) {
-        std::fs::write(self.folder.path().join(format!("{name}.yaml")), config).unwrap();
+        std::fs::write(self.folder.path().join(format!("{name}.yaml")), super::policy_file(config)).unwrap();
     }
 
     /// A webhook configuration takes a moment to reach the API server's cache: waits until the webhook mutates a pod.

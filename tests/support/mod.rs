@@ -211,6 +211,11 @@ pub fn by_pod(namespace: &str, account: &str, name: &str, uid: &str) -> Value {
 }
 
 /// The review of a pod's creation.
+/// A policy file with this content. The keys that every file needs come last, so that the lines of errors are those of the text.
+pub fn policy_file(text: &str) -> String {
+    format!("{text}\napiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\n")
+}
+
 /// Lists nodes with these labels.
 pub fn list_nodes(snapshot: &mut Snapshot, nodes: &[(String, Vec<(&str, String)>)]) {
     let node = |(name, labels): &(String, Vec<(&str, String)>)| {

@@ -54,7 +54,7 @@ impl Process {
         kubeconfig: &str,
     ) -> Process {
         let at = |file: &str| cluster.folder().join(format!("{name}.{file}")).display().to_string();
-        std::fs::write(at("yaml"), config).unwrap();
+        std::fs::write(at("yaml"), super::policy_file(config)).unwrap();
         std::fs::write(at("kubeconfig"), kubeconfig).unwrap();
         let any = "127.0.0.1:0";
         let program = program();

@@ -194,7 +194,10 @@ mod tests {
     use crate::policy::overrides::{Source, resolve};
 
     fn setup(policy: &str, served: &str) -> Setup {
-        let config = config::from_text(&format!("policies: [{{name: p, {policy}}}]")).unwrap();
+        let config = config::from_text(&format!(
+            "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{{name: p, {policy}}}]"
+        ))
+        .unwrap();
         let policy = &config.policies.listed()[0];
         let driver = Overrides::read(|key| (key == annotations::MIN_MEMBER).then_some("3"));
         let none = Overrides::default();
