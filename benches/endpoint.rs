@@ -25,15 +25,18 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use spark_usher::config;
+use spark_usher::http::handlers::{Mutate, Namespaces};
 use spark_usher::http::limits::Limits;
 use spark_usher::http::metrics::Metrics;
 use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
-use spark_usher::http::webhook::{self, Handlers, Mutate};
+use spark_usher::http::webhook::{self, Handlers};
 use spark_usher::runtime::clock;
-use spark_usher::snapshot::Snapshot;
+use spark_usher::snapshot::{Namespace, Snapshot};
 use spark_usher::telemetry::registry::Registry;
 use spark_usher::tls::ca::Authority;
 use spark_usher::tls::load::load;
@@ -136,6 +139,15 @@ fn length(address: SocketAddr, connector: &TlsConnector, request: &[u8]) -> (usi
     })
 }
 
+/// The snapshot has none either, and no policy depends on their labels.
+struct NoNamespaces;
+
+impl Namespaces for NoNamespaces {
+    fn find(&self, _: Arc<str>, _: Duration) -> BoxFuture<'static, Option<Arc<Namespace>>> {
+        std::future::ready(None).boxed()
+    }
+}
+
 fn median(mut rates: Vec<f64>) -> f64 {
     rates.sort_by(f64::total_cmp);
     rates[rates.len() / 2]
@@ -155,7 +167,12 @@ fn main() {
     let ours = serve(
         "webhook",
         webhook::router(
-            Handlers { mutate: mutate.clone(), validate: mutate.clone(), admit: mutate },
+            Handlers {
+                mutate: mutate.clone(),
+                validate: mutate.clone(),
+                admit: mutate,
+                namespaces: Arc::new(NoNamespaces),
+            },
             Limits::default(),
             metrics.clone(),
         ),

@@ -134,7 +134,7 @@ reasons! {
         ForeignCreator = Undecided;
         /// The executor has no label spark-app-selector, so it belongs to no application.
         NoAppSelector = Undecided;
-        /// A policy selects by namespace labels, and the namespace has not been observed yet.
+        /// A policy selects by namespace labels, and the namespace was neither observed nor found by a request.
         NamespaceUnknown = Undecided;
         /// Validation: no violation.
         Valid = Expected;

@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -456,10 +457,13 @@ def check_cert_manager_objects(helm):
     ok("no objects for cert-manager with other sources of certificates")
 
 
+POLICY_FILE = {"apiVersion": "spark-usher.io/v1alpha1", "kind": "PolicyFile"}
+
+
 def check_fallback_policies_equal_those_of_command(helm, usher, scratch):
     for config, scheduler in FALLBACKS:
         path = scratch / "policy.yaml"
-        path.write_text(yaml.safe_dump(config))
+        path.write_text(yaml.safe_dump({**POLICY_FILE, **config}))
         command = [usher, "policy", "--config", path, "--exclude", f"kube-system,{NAMESPACE}", "-o", "json", *(["--scheduler"] if scheduler else [])]
         printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
         _, documents = helm.template({"config": config, "fallbackPolicy": {"enabled": True, "scheduler": scheduler}})
@@ -478,7 +482,7 @@ def check_validating_policies_equal_those_of_command(helm, usher, scratch):
     for config in VALIDATING:
         config = {"trustedWriters": [], **config}
         path = scratch / "policy.yaml"
-        path.write_text(yaml.safe_dump(config))
+        path.write_text(yaml.safe_dump({**POLICY_FILE, **config}))
         account = f"system:serviceaccount:{NAMESPACE}:spark-usher"
         command = [usher, "policy", "--config", path, "--exclude", f"kube-system,{NAMESPACE}", "-o", "json", "--validating", "--account", account]
         printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
@@ -578,7 +582,7 @@ class Sandbox:
     def config_for(self, token, path):
         config = yaml.safe_load(self.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}
-        path.write_text(yaml.safe_dump(config))
+        path.write_text(yaml.safe_dump({**POLICY_FILE, **config}))
         return path
 
 
@@ -660,7 +664,8 @@ def check_installation(helm, kubectl_program, usher, sandbox_program, folder, ta
             # Takes precedence over the chart's argument.
             "extraArgs": ["--log=debug"],
             "tests": {"namespace": "team-a"},
-            "config": {"policies": [{"name": "batch", "match": {"namespaces": ["team-*"]}, "scheduler": {"type": "volcano"}, "queue": "analytics"}],
+            "config": {"policies": [{"name": "batch", "match": {"namespaces": ["team-*"]}, "scheduler": {"type": "volcano"}, "queue": "analytics"},
+                                    {"name": "labelled", "match": {"namespaceSelector": {"matchLabels": {"spark": "labelled"}}}}],
                        "lifecycle": {"finished": "delete", "keepFailed": "0s", "grace": "0s", "poll": "5s"},
                        "recovery": {"driverView": {"access": "proxy"}, "terminating": {"mode": "act", "after": "10s", "budget": "3600/h"}}},
         }
@@ -702,6 +707,7 @@ def check_installation(helm, kubectl_program, usher, sandbox_program, folder, ta
             sandbox.request("PUT", slice, original)
             wait_until("the second replica leads", lambda: log_contains(2, '"became leader"'))
 
+        check_new_namespace(sandbox, ports[0])
         check_application_run(sandbox, kubectl, folder, failover)
         check_doctor(sandbox, usher)
         check_helm_test(sandbox, kubectl, usher, list(yaml.safe_load_all(helm("get", "hooks", "spark-usher", *to))), folder)
@@ -855,6 +861,19 @@ def check_application_run(sandbox, kubectl, folder, failover):
     sandbox.request("PUT", secret, {**original, "data": {"tls.crt": "", "tls.key": ""}})
     wait_until("the Secret is restored", lambda: sandbox.request("GET", secret)["data"] == original["data"])
     ok("an emptied Secret is restored")
+
+
+def check_new_namespace(sandbox, port):
+    """A review of a pod in a namespace that the watch has not shown, and whose labels select the policy."""
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "operation": "CREATE", "namespace": "new", "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "userInfo": {"username": "someone"}, "object": executor("new-1", "spark-new")}}
+    request = urllib.request.Request(f"https://127.0.0.1:{port}/mutate?timeout=2s", json.dumps(review).encode(), {"Content-Type": "application/json"})
+    answer = json.load(urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=10))["response"]
+    assert answer["auditAnnotations"]["reason"] == "NamespaceUnknown", answer
+    used = sandbox.request("GET", "/sandbox/used")
+    assert f"system:serviceaccount:{NAMESPACE}:spark-usher get namespaces" in used, used
+    ok("the API server is asked for a namespace that was not observed")
 
 
 def check_doctor(sandbox, usher):

@@ -47,6 +47,7 @@ pub fn parse(bytes: &[u8]) -> Result<Review<'_>, BadReview> {
         is_status: of_pods && head.sub_resource.is_some_and(|sub| sub == "status"),
         name: head.name.filter(|name| !name.is_empty()),
         namespace: head.namespace.unwrap_or_default(),
+        found: None,
         requester: Requester::from(head.user_info),
         pod: None,
         old: None,
@@ -85,17 +86,15 @@ fn decide<'a>(
     if validates && is_trusted(&review.requester, policies, context.own) {
         return Decision::pass(Reason::TrustedWriter);
     }
-    let known = context.snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
+    let known = review.known_namespace(context.snapshot);
     let mut draft = Draft::new(Reason::TooLarge);
     let (mut mode, mut strict) = (Validate::Audit, false);
     for policy in policies.possible(&review.namespace, known) {
-        let unknown = !context.listed && policy.matches.of_namespace(&review.namespace, known).is_none();
-        let validate = if unknown { policy.validate.min(Validate::Warn) } else { policy.validate };
         // The decision names the strictest policy.
-        if draft.policy.is_none() || validate > mode || (policy.strict && !strict) {
+        if draft.policy.is_none() || policy.validate > mode || (policy.strict && !strict) {
             draft.policy = Some(&policy.name);
         }
-        mode = mode.max(validate);
+        mode = mode.max(policy.validate);
         strict |= policy.strict;
     }
     let sentence =
@@ -194,8 +193,9 @@ impl<'de> Visitor<'de> for RequestSeed<'_, 'de> {
 mod tests {
     use super::*;
     use crate::policy::{Match, Pattern, Policy};
-    use crate::snapshot::Snapshot;
+    use crate::snapshot::{Namespace, Snapshot};
     use serde_json::json;
+    use std::sync::Arc;
 
     const HEAD: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u",
         "resource":{"group":"","version":"v1","resource":"pods"},"namespace":"team-a","operation":"CREATE",
@@ -298,7 +298,7 @@ mod tests {
         let text = head_with(r#""resource":{"group":"","version":"v1","resource":"pods"},"subResource":"status""#);
         let review = parse(text.as_bytes()).unwrap();
         let (snapshot, policies) = (Snapshot::default(), Policies::default());
-        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true, listed: true };
+        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true };
         assert_eq!(mutate_head(&review, &policies, context).reason, Reason::NotAPod);
         assert_eq!(validate_head(&review, &policies, context).reason, Reason::TooLarge);
         let text = text.replace("\"status\"", "\"binding\"");
@@ -310,7 +310,7 @@ mod tests {
     fn decision_names_strictest_policy_that_may_match() {
         let review = parse(HEAD.as_bytes()).unwrap();
         let snapshot = Snapshot::default();
-        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true, listed: true };
+        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true };
         let named = |policies: &[(&str, Validate, bool)]| {
             let policy = |(name, validate, strict): &(&str, Validate, bool)| Policy {
                 name: (*name).into(),
@@ -336,20 +336,19 @@ mod tests {
     }
 
     #[test]
-    fn unlisted_namespace_only_warns_where_policy_selects_by_its_labels() {
-        let review = parse(HEAD.as_bytes()).unwrap();
-        let snapshot = Snapshot::default();
-        let by_labels = Match {
-            namespace_selector: Some([("team".to_owned(), "a".to_owned())].into_iter().collect()),
-            ..Match::everything()
+    fn labels_of_a_namespace_that_is_not_observed_may_match_until_it_is_found() {
+        let labels = |team: &str| [("team".to_owned(), team.to_owned())].into_iter().collect();
+        let matches = Match { namespace_selector: Some(labels("a")), ..Match::everything() };
+        let policy = Policy { matches, validate: Validate::Enforce, strict: true, ..Policy::fallback() };
+        let (policies, snapshot) = (Policies::new(vec![policy], Vec::new()), Snapshot::default());
+        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true };
+        let found = |team: &str| {
+            Some(Arc::new(Namespace { labels: [("team".to_owned(), team.to_owned())].into(), ..Namespace::default() }))
         };
-        for (matches, listed, allowed) in
-            [(by_labels.clone(), false, true), (Match::everything(), false, false), (Match::everything(), true, false)]
-        {
-            let policy = Policy { matches, validate: Validate::Enforce, ..Policy::fallback() };
-            let policies = Policies::new(vec![policy], Vec::new());
-            let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true, listed };
-            assert_eq!(validate_head(&review, &policies, context).is_allowed(), allowed, "listed: {listed}");
+        for (found, allowed) in [(None, false), (found("a"), false), (found("b"), true)] {
+            let review = Review { found, ..parse(HEAD.as_bytes()).unwrap() };
+            assert_eq!(validate_head(&review, &policies, context).is_allowed(), allowed, "{review:?}");
+            assert_eq!(mutate_head(&review, &policies, context).is_allowed(), allowed, "{review:?}");
         }
     }
 
@@ -357,7 +356,7 @@ mod tests {
     fn strictest_policy_that_may_match_decides_head() {
         let review = parse(HEAD.as_bytes()).unwrap();
         let snapshot = Snapshot::default();
-        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true, listed: true };
+        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true };
         let gold = Match {
             pod_selector: Some([("tier".to_owned(), "gold".to_owned())].into_iter().collect()),
             ..Match::everything()

@@ -10,7 +10,7 @@ use crate::annotations::{self, Overrides};
 use crate::gang;
 use crate::ownership::resolve::{self, DriverSource, FoundDriver, Ownership, Resolution};
 use crate::policy::overrides::{self, Effective, Source};
-use crate::policy::{Chosen, DEFAULT_SCHEDULER, Policies};
+use crate::policy::{DEFAULT_SCHEDULER, Policies};
 use crate::reason::Reason;
 use crate::snapshot::{DriverPod, Snapshot};
 use crate::spark::labels;
@@ -29,10 +29,10 @@ pub fn mutate<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Polici
     if role == Role::Other {
         return Decision::pass(Reason::NotSpark);
     }
-    let known = snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
+    let known = review.known_namespace(snapshot);
     let (policy, unknown) = match policies.choose(&review.namespace, known, pod) {
-        Chosen::Policy(policy) => (policy, false),
-        Chosen::NamespaceUnknown(policy) => (policy, true),
+        Some(policy) => (policy, false),
+        None => (policies.strictest(&review.namespace, known, pod, |policy| policy.strict), true),
     };
     let context = MutationContext { review, pod, policy, snapshot };
     let mut draft = match (unknown, role) {
@@ -65,14 +65,14 @@ fn replace_fallback(draft: &mut Draft<'_>) {
     }
 }
 
-/// A policy that selects by namespace labels cannot be evaluated before the namespace is observed. A later policy must
-/// not take its place.
+/// A policy that selects by namespace labels cannot be evaluated before the namespace is observed or found. The strictest policy that
+/// may match decides.
 fn namespace_unknown<'a>(context: &MutationContext<'_, 'a>) -> Draft<'a> {
     Draft::noted(
         Reason::NamespaceUnknown,
         format!(
-            "namespace {} has not been observed yet, and policy {} selects by namespace labels: the pod was not changed",
-            context.review.namespace, context.policy.name
+            "namespace {} has not been observed yet, and its labels select the policy: the pod was not changed",
+            context.review.namespace
         ),
     )
 }
@@ -229,7 +229,7 @@ fn note_driver(resolution: &Resolution<'_>, is_withheld: bool, draft: &mut Draft
 
 fn resolve_overrides(context: &MutationContext<'_, '_>, pod: &Overrides, driver: &Overrides) -> Effective {
     let none = Overrides::default();
-    let namespace = context.snapshot.namespace(&context.review.namespace);
+    let namespace = context.review.known_namespace(context.snapshot);
     let namespace = namespace.map_or(&none, |namespace| &namespace.overrides);
     overrides::resolve(context.policy, [(Source::Pod, pod), (Source::Driver, driver), (Source::Namespace, namespace)])
 }

@@ -3,10 +3,13 @@
 //! The recorded review of an executor is 10 kB. The fields that decisions need are borrowed from it and the rest is skipped,
 //! which costs little more than skipping all of it (`benches/admission.rs` prints both).
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use crate::json::Pruned;
 use crate::ownership::resolve::Requester;
+use crate::snapshot::{Namespace, Snapshot};
 use crate::spark::pod::Pod;
 use crate::spark::text::{Text, first_of, is_too_many};
 
@@ -75,12 +78,21 @@ pub struct Review<'a> {
     pub name: Option<Text<'a>>,
     /// The object's namespace.
     pub namespace: Text<'a>,
+    /// What a request for the namespace returned, of one that the snapshot does not have yet.
+    pub found: Option<Arc<Namespace>>,
     /// The requester.
     pub requester: Requester<'a>,
     /// The object; absent in a deletion.
     pub pod: Option<Pod<'a>>,
     /// The old object, in an update that is validated.
     pub old: Option<Pod<'a>>,
+}
+
+impl Review<'_> {
+    /// The namespace, if it was observed or found.
+    pub fn known_namespace<'s>(&'s self, snapshot: &'s Snapshot) -> Option<&'s Namespace> {
+        snapshot.namespace(&self.namespace).or(self.found.as_ref()).map(|namespace| &**namespace)
+    }
 }
 
 #[derive(Deserialize)]
@@ -222,6 +234,7 @@ fn review<'a>(wire: ReviewWire<'a>, pod: impl Fn(Option<Pod<'a>>) -> Option<Pod<
         is_status,
         name: request.name.filter(|name| !name.is_empty()),
         namespace: request.namespace.unwrap_or_default(),
+        found: None,
         requester: request.user_info.into(),
         pod: pod(request.object),
         old: pod(request.old_object),

@@ -33,13 +33,11 @@ pub struct ValidationContext<'b> {
     /// Whether the policies have been unchanged for a while. Replicas load a new policy file a minute or two apart: a replica
     /// with the new file must not reject a pod that another mutated by the old one.
     pub settled: bool,
-    /// Whether the namespaces were listed. Before that, a policy may select an unknown namespace by its labels.
-    pub listed: bool,
 }
 
 /// Validates a creation or an update.
 pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: ValidationContext<'_>) -> Decision<'a> {
-    let ValidationContext { snapshot, own, settled, listed } = context;
+    let ValidationContext { snapshot, own, settled } = context;
     let is_ours = review.is_pod || (review.is_status && review.operation == Operation::Update);
     if !is_ours {
         return Decision::pass(Reason::NotAPod);
@@ -54,11 +52,10 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     if pod.role() == Role::Other && was.role() == Role::Other {
         return Decision::pass(Reason::NotSpark);
     }
-    let known = snapshot.namespace(&review.namespace).map(|namespace| &**namespace);
-    let chosen = |pod: &Pod<'_>| policies.choose(&review.namespace, known, pod);
-    // A policy that selects by the labels of a namespace that was not observed counts as matching.
-    let (policy, before) = (chosen(was).policy(), chosen(was).is_certain());
-    let (next, after) = (chosen(pod).policy(), chosen(pod).is_certain());
+    let known = review.known_namespace(snapshot);
+    // If the policy depends on the labels of a namespace that was neither observed nor found, the strictest one decides.
+    let chosen = |pod: &Pod<'_>| policies.strictest(&review.namespace, known, pod, |policy| policy.validate);
+    let (policy, next) = (chosen(was), chosen(pod));
     let mut draft = Draft::new(Reason::Valid);
     draft.policy = Some(&policy.name);
     let trusted = is_trusted(&review.requester, policies, own);
@@ -85,8 +82,7 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     // A change of the labels that choose the policy does not make the mode milder.
     let mode = policy.validate.max(next.validate);
     let only_not_mutated = draft.findings.iter().all(|(reason, _)| *reason == Reason::NotMutated);
-    let is_known = listed || (before && after);
-    let warns_only = (only_not_mutated && !settled) || !is_known;
+    let warns_only = only_not_mutated && !settled;
     draft.decide_validation(if warns_only { mode.min(Validate::Warn) } else { mode })
 }
 

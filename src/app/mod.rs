@@ -2,6 +2,7 @@
 
 mod certificate;
 pub mod metrics;
+mod namespaces;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use certificate::Context;
 pub use certificate::{CertificateSource, ClientCa};
 use metrics::{FileMetrics, Metrics};
+use namespaces::NewNamespaces;
 
 use crate::cluster::account;
 use crate::cluster::client::Cluster;
@@ -26,9 +28,10 @@ use crate::cluster::replica::{Replica, ReplicaConfig};
 use crate::cluster::signing::Signing;
 use crate::config::{BadConfig, Config, Reloader, Removed};
 use crate::http::capacity::Capacities;
+use crate::http::handlers::{Admit, Mutate, Validate};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Listener, Shutdown};
-use crate::http::webhook::{Admit, Handlers, Mutate, Validate};
+use crate::http::webhook::Handlers;
 use crate::http::{admin, debug, ui, webhook};
 use crate::policy::Policies;
 use crate::runtime::ready::Readiness;
@@ -176,9 +179,9 @@ impl App {
             own: own.clone(),
             changed,
             settle: options.settle,
-            complete: replica.complete(),
         });
-        let answers = Handlers { mutate, admit: Arc::new(Admit(validate.clone())), validate };
+        let namespaces = Arc::new(NewNamespaces::new(snapshot.clone(), options.cluster.client.clone()));
+        let answers = Handlers { mutate, admit: Arc::new(Admit(validate.clone())), validate, namespaces };
         let routes = webhook::router(answers, Limits::default(), metrics.http.clone());
         let shown_certificate = serving.clone();
         let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.http.clone(), shutdown.clone());

@@ -115,7 +115,7 @@ fn explain(args: &Args) -> Result<Explained, String> {
 
 /// Context of the validation: no account of our own, and not every namespace.
 fn validation_context(snapshot: &Snapshot) -> ValidationContext<'_> {
-    ValidationContext { snapshot, own: None, settled: true, listed: false }
+    ValidationContext { snapshot, own: None, settled: true }
 }
 
 /// Reads a review as the webhook does: whole, or only its head if it is too large.

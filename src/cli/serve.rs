@@ -16,7 +16,7 @@ use crate::cluster::limit::Rate;
 use crate::cluster::signing::Signing;
 use crate::cluster::vouching::{self, Vouching};
 use crate::http::capacity::Capacities;
-use crate::http::webhook;
+use crate::http::handlers;
 use crate::manifests::creator_policy;
 use crate::runtime::shutdown::Signals;
 use crate::runtime::{clock, descriptors, files};
@@ -202,7 +202,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         election,
         watch_silence: Duration::from_secs(args.watch_silence_seconds),
         rate: Rate { qps: args.kube_api_qps.into(), burst: args.kube_api_burst },
-        settle: webhook::SETTLE,
+        settle: handlers::SETTLE,
         drain: Duration::from_secs(args.drain_seconds),
     };
     tracing::info!(

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use kube::api::{Api, ListParams};
 use serde::Deserialize;
 
@@ -14,7 +15,7 @@ use super::request::{Error, Result, call};
 use super::view::{View, Viewed, resource};
 use crate::controller::{Lookup, LookupResult};
 use crate::fault_injection::{self, Bug};
-use crate::snapshot::{Conf, DriverPod, MAX_QUOTAS, ObservedPod, Quota, Workload};
+use crate::snapshot::{Conf, DriverPod, MAX_QUOTAS, Namespace, ObservedPod, Quota, Workload};
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
@@ -35,6 +36,12 @@ impl View for AnyPod {
         ObservedPod::read(json)?; // Requires a name, a namespace and a uid.
         Some(AnyPod(DriverPod::of(&pod, crate::gang::scheduling_keys())))
     }
+}
+
+/// The labels and annotations of a namespace, by one request; `None` if it does not exist or the request fails.
+pub async fn namespace(client: Client, name: Arc<str>) -> Option<Namespace> {
+    let namespaces: Api<Viewed<Namespace>> = Api::all_with(client, &resource("", "v1", "Namespace", "namespaces"));
+    namespaces.get(&name).await.ok()?.view
 }
 
 /// The configuration in a driver's ConfigMap. Only the keys of [`AppConf`] are kept, because the text contains credentials.

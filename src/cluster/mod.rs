@@ -17,7 +17,7 @@ mod forbidden;
 pub mod lease;
 pub mod limit;
 pub mod list;
-mod lookups;
+pub mod lookups;
 pub mod metrics;
 pub mod policies;
 mod poll;

@@ -22,13 +22,13 @@ pub const KIND: &str = "PolicyFile";
 /// The whole file.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[schemars(title = "spark-usher policy file")]
+#[schemars(title = "spark-usher policy file", extend("required" = ["apiVersion", "kind"]))]
 pub struct PolicyFile {
     /// The version of the file's schema.
-    #[schemars(required, extend("enum" = [API_VERSION]))]
+    #[schemars(extend("enum" = [API_VERSION], "type" = "string"))]
     pub api_version: Option<String>,
     /// The kind of the file.
-    #[schemars(required, extend("enum" = [KIND]))]
+    #[schemars(extend("enum" = [KIND], "type" = "string"))]
     pub kind: Option<String>,
     /// Policies in order; the first match applies. An implicit catch-all comes last: it sets ownerReferences only.
     pub policies: Vec<PolicyEntry>,

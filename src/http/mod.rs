@@ -8,6 +8,7 @@ mod conn;
 mod connections;
 pub mod debug;
 mod gate;
+pub mod handlers;
 pub mod limits;
 pub mod metrics;
 pub mod server;

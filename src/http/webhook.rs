@@ -5,9 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -19,20 +18,17 @@ use bytes::{Bytes, BytesMut};
 use futures::poll;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::connections::Origin;
 use super::gate::{Permit, SMALL};
+use super::handlers::{Handler, Lookup, Namespaces, ReviewResponse, Unobserved};
 use super::limits::{Limits, MAX_BODY};
 use super::metrics::{Hook, Metrics, Outcome};
+use crate::admission::Operation;
 use crate::admission::head::HEAD_LEN;
-use crate::admission::{self, BadReview, Decision, Operation, Review, ValidationContext, Verdict};
-use crate::ownership::resolve::DriverSource;
-use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::runtime::{background, clock};
-use crate::snapshot::Snapshot;
-use crate::text::shown;
 
 /// Deadline without `?timeout=`: the API server's own default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,197 +40,22 @@ const PART: usize = 256 << 10;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Maximum time to read a large body while others wait for its permit: 20 MiB within it are 70 MB/s.
 const READING_IF_OTHERS_WAIT: Duration = Duration::from_millis(300);
+/// The longest time for which a review waits for its namespace. A request to the API server takes a few milliseconds.
+const MAX_FINDING: Duration = Duration::from_secs(1);
 /// Maximum timeout that the API allows.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Answers one review.
-pub trait Handler: Send + Sync + 'static {
-    /// Returns the bytes of the answer, and what to count.
-    fn answer(&self, body: &[u8]) -> ReviewResponse;
-
-    /// Answers a review that is too large, of which only the first bytes are available.
-    fn too_large(&self, head: &[u8]) -> ReviewResponse {
-        self.answer(head)
-    }
-}
-
-/// An answer and what to count.
-#[derive(Debug)]
-pub struct ReviewResponse {
-    /// The response's body, or why the request cannot be answered.
-    pub body: Result<Vec<u8>, String>,
-    /// Operation of the request.
-    pub operation: Operation,
-    /// Outcome of the review.
-    pub outcome: Outcome,
-    /// Reason for the outcome.
-    pub reason: Reason,
-    /// How the driver was found.
-    pub how: Option<DriverSource>,
-}
-
-/// Answers mutating reviews from the current snapshot and policies.
-#[derive(Debug)]
-pub struct Mutate {
-    /// The current snapshot.
-    pub snapshot: Arc<ArcSwap<Snapshot>>,
-    /// The policies.
-    pub policies: Arc<ArcSwap<Policies>>,
-}
-
-impl Handler for Mutate {
-    fn answer(&self, body: &[u8]) -> ReviewResponse {
-        let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
-        let pruned = admission::prune(body);
-        let review = match admission::parse(&pruned) {
-            Ok(review) => review,
-            Err(BadReview::TooMany) => return self.too_large(body),
-            Err(bad) => return ReviewResponse::bad(&bad),
-        };
-        ReviewResponse::with(&review, &admission::mutate(&review, &snapshot, &policies))
-    }
-
-    fn too_large(&self, head: &[u8]) -> ReviewResponse {
-        let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
-        // The answer depends neither on our own account nor on how long this replica has run.
-        let context = ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true };
-        match admission::head::parse(head) {
-            Ok(review) => ReviewResponse::with(&review, &admission::head::mutate_head(&review, &policies, context)),
-            Err(bad) => ReviewResponse::bad(&bad),
-        }
-    }
-}
-
-/// Answers validating reviews from the current snapshot and policies.
-#[derive(Debug)]
-pub struct Validate {
-    /// The current snapshot.
-    pub snapshot: Arc<ArcSwap<Snapshot>>,
-    /// The policies.
-    pub policies: Arc<ArcSwap<Policies>>,
-    /// The user name of spark-usher's own account.
-    pub own: Arc<ArcSwapOption<String>>,
-    /// When the policies changed last, or were first read. `None` when they are fixed.
-    pub changed: Arc<ArcSwapOption<Instant>>,
-    /// After this time the other replicas have the same policies.
-    pub settle: Duration,
-    /// Whether every resource that decisions depend on was listed once.
-    pub complete: watch::Receiver<bool>,
-}
-
-/// By then every replica has the same policies: kubelets update a ConfigMap on all nodes within a minute or two.
-pub const SETTLE: Duration = Duration::from_secs(300);
-
-impl Validate {
-    fn is_settled(&self) -> bool {
-        let changed = self.changed.load();
-        changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= self.settle)
-    }
-
-    /// Answers a review; of one that exceeds a limit of the parser, only the head is read.
-    fn review(&self, body: &[u8], whole: Decide, by_head: Decide) -> ReviewResponse {
-        let pruned = admission::prune_for_validation(body);
-        match admission::parse(&pruned) {
-            Ok(review) => self.decide(&review, whole),
-            Err(BadReview::TooMany) => self.head(body, by_head),
-            Err(bad) => ReviewResponse::bad(&bad),
-        }
-    }
-
-    fn head(&self, bytes: &[u8], decide: Decide) -> ReviewResponse {
-        match admission::head::parse(bytes) {
-            Ok(review) => self.decide(&review, decide),
-            Err(bad) => ReviewResponse::bad(&bad),
-        }
-    }
-
-    fn decide(&self, review: &Review<'_>, decide: Decide) -> ReviewResponse {
-        let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
-        let own = own.as_ref().map(|own| own.as_str());
-        let context =
-            ValidationContext { snapshot: &snapshot, own, settled: self.is_settled(), listed: *self.complete.borrow() };
-        ReviewResponse::with(review, &decide(review, &policies, context))
-    }
-}
-
-/// One of the pure functions that decide.
-type Decide = for<'a> fn(&Review<'a>, &'a Policies, ValidationContext<'_>) -> Decision<'a>;
-
-impl Handler for Validate {
-    fn answer(&self, body: &[u8]) -> ReviewResponse {
-        self.review(body, admission::validate, admission::head::validate_head)
-    }
-
-    fn too_large(&self, head: &[u8]) -> ReviewResponse {
-        self.head(head, admission::head::validate_head)
-    }
-}
-
-/// Answers mutating reviews, and denies at once what validation of the result would deny.
-#[derive(Debug)]
-pub struct Admit(pub Arc<Validate>);
-
-impl Handler for Admit {
-    fn answer(&self, body: &[u8]) -> ReviewResponse {
-        self.0.review(body, admission::admit, admission::admit_head)
-    }
-
-    fn too_large(&self, head: &[u8]) -> ReviewResponse {
-        self.0.head(head, admission::admit_head)
-    }
-}
-
-impl ReviewResponse {
-    fn with(review: &Review<'_>, decision: &Decision<'_>) -> ReviewResponse {
-        let outcome = match &decision.verdict {
-            Verdict::Deny(_) => Outcome::Denied,
-            Verdict::Allow { mutations } if mutations.is_empty() => Outcome::Allowed,
-            Verdict::Allow { .. } => Outcome::Patched,
-        };
-        if outcome == Outcome::Denied {
-            let message = admission::response::denial(decision).unwrap_or_default();
-            tracing::info!(
-                namespace = shown(&review.namespace), name = shown(review.name.as_deref().unwrap_or_default()),
-                policy = decision.policy.unwrap_or_default(), reason = %decision.reason,
-                user = shown(&review.requester.username), message, "pod denied"
-            );
-        }
-        tracing::debug!(
-            uid = shown(&review.uid), namespace = shown(&review.namespace),
-            name = shown(review.name.as_deref().unwrap_or_default()),
-            reason = %decision.reason, allowed = decision.is_allowed(), mutations = decision.mutations().len(),
-            validated = ?decision.validated, "reviewed"
-        );
-        ReviewResponse {
-            body: Ok(admission::response::write(review, decision)),
-            operation: review.operation,
-            outcome,
-            reason: decision.reason,
-            how: decision.driver.as_ref().map(|driver| driver.source),
-        }
-    }
-
-    fn bad(bad: &BadReview) -> ReviewResponse {
-        ReviewResponse {
-            body: Err(bad.to_string()),
-            operation: Operation::Other,
-            outcome: Outcome::Failed,
-            reason: Reason::BadReview,
-            how: None,
-        }
-    }
-}
 
 /// State of the routes.
 #[derive(Clone)]
 struct Webhook {
     hook: Hook,
     answer: Arc<dyn Handler>,
+    namespaces: Arc<dyn Namespaces>,
     limits: Limits,
     metrics: Arc<Metrics>,
 }
 
-/// The handler of each path.
+/// The handler of each path, and what they share.
 pub struct Handlers {
     /// `/mutate`: the patch for a new pod.
     pub mutate: Arc<dyn Handler>,
@@ -242,6 +63,8 @@ pub struct Handlers {
     pub validate: Arc<dyn Handler>,
     /// `/mutate-and-validate`: both in one call.
     pub admit: Arc<dyn Handler>,
+    /// Finds new namespaces.
+    pub namespaces: Arc<dyn Namespaces>,
 }
 
 /// The webhook's routes, which share their limits.
@@ -251,7 +74,8 @@ pub fn router(answers: Handlers, limits: Limits, metrics: Arc<Metrics>) -> Route
     let route_limits = limits.clone();
     let wrong_path = move |request| reject_route(route_limits.clone(), request, StatusCode::NOT_FOUND);
     let route = |hook, answer| {
-        let webhook = Webhook { hook, answer, limits: limits.clone(), metrics: metrics.clone() };
+        let namespaces = answers.namespaces.clone();
+        let webhook = Webhook { hook, answer, namespaces, limits: limits.clone(), metrics: metrics.clone() };
         post(review).fallback(wrong_method).with_state(webhook)
     };
     Router::new()
@@ -315,18 +139,48 @@ impl Webhook {
     async fn read_and_answer(&self, request: Request) -> Result<ReviewResponse, Failure> {
         let deadline = deadline(request.uri().query());
         if is_small(request.body()) {
-            let body = read_small(request.into_body(), &self.limits, deadline).await?;
-            return decided(&*self.answer, &Read::Whole(body));
+            let body = Read::Whole(read_small(request.into_body(), &self.limits, deadline).await?);
+            return match decided(&*self.answer, &body, &Lookup::None)? {
+                Ok(response) => Ok(response),
+                Err(unobserved) => {
+                    let namespace = self.find(unobserved, deadline).await;
+                    // Once it was asked for, a handler does without it.
+                    decided(&*self.answer, &body, &namespace)?.map_err(|_| Failure::Panicked)
+                }
+            };
         }
         let peer = Origin::of(request.extensions());
         let entered = tokio::time::timeout(deadline, self.limits.gate().enter(peer)).await;
-        let permit = entered.ok().flatten().ok_or(Failure::Overloaded)?;
-        let read = read_large(request.into_body(), &permit, deadline).await?;
-        let (answer, (done, result)) = (self.answer.clone(), oneshot::channel());
+        let permit = Arc::new(entered.ok().flatten().ok_or(Failure::Overloaded)?);
+        let read = Arc::new(read_large(request.into_body(), &permit, deadline).await?);
+        match self.decided_on_thread(&permit, &read, Lookup::None).await? {
+            Ok(response) => Ok(response),
+            Err(unobserved) => {
+                let namespace = self.find(unobserved, deadline).await;
+                self.decided_on_thread(&permit, &read, namespace).await?.map_err(|_| Failure::Panicked)
+            }
+        }
+    }
+
+    async fn find(&self, Unobserved(name): Unobserved, deadline: Duration) -> Lookup {
+        // The other half of the time is for reading, deciding and the way back.
+        self.namespaces.find(name, MAX_FINDING.min(deadline / 2)).await.map_or(Lookup::Failed, Lookup::Found)
+    }
+
+    /// The decision about a large review. Body and permit are kept until it is made, also if the client is gone.
+    async fn decided_on_thread(
+        &self,
+        permit: &Arc<Permit>,
+        read: &Arc<Read>,
+        namespace: Lookup,
+    ) -> Result<Result<ReviewResponse, Unobserved>, Failure> {
+        let (answer, kept, (done, result)) = (self.answer.clone(), (permit.clone(), read.clone()), oneshot::channel());
         let deciding = move || {
             background::lower_priority();
-            let _ = done.send(decided(&*answer, &read));
+            let (permit, read) = kept;
+            let decision = decided(&*answer, &read, &namespace);
             drop((read, permit));
+            let _ = done.send(decision);
         };
         // It ends by itself. Without a thread, the receiver gets an error.
         if let Err(error) = std::thread::Builder::new().name("large review".to_owned()).spawn(deciding) {
@@ -337,10 +191,14 @@ impl Webhook {
 }
 
 /// The decision, which takes microseconds for a small review and never waits. A panic in it is a 500 for this review alone.
-fn decided(answer: &dyn Handler, read: &Read) -> Result<ReviewResponse, Failure> {
+fn decided(
+    answer: &dyn Handler,
+    read: &Read,
+    namespace: &Lookup,
+) -> Result<Result<ReviewResponse, Unobserved>, Failure> {
     let answer = AssertUnwindSafe(|| match read {
-        Read::Whole(body) => answer.answer(body),
-        Read::Head(head) => answer.too_large(head),
+        Read::Whole(body) => answer.answer(body, namespace),
+        Read::Head(head) => answer.too_large(head, namespace),
     });
     catch_unwind(answer).map_err(|_| {
         tracing::error!("bug: a panic while a review was answered");

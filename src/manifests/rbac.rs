@@ -131,7 +131,7 @@ const PERMISSIONS: &[Permission] = &[
         (Scope::Cluster, Named::Any, When::RecordingNodes),
         "report nodes on which executors fail, and let executors avoid them",
     ),
-    permission(("", "namespaces"), WATCH, ANYWHERE, "match policies by namespace labels"),
+    permission(("", "namespaces"), &["get", "list", "watch"], ANYWHERE, "match policies by namespace labels"),
     permission(("", "services"), WATCH, ANYWHERE, "find the driver behind SPARK_DRIVER_URL"),
     permission(("scheduling.k8s.io", "priorityclasses"), WATCH, ANYWHERE, "set only priority classes that exist"),
     permission(

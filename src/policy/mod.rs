@@ -153,29 +153,6 @@ pub struct Gang {
     pub read_spark_conf: bool,
 }
 
-/// The policy that was chosen, or the first that could not be evaluated.
-#[derive(Clone, Copy, Debug)]
-pub enum Chosen<'p> {
-    /// This policy matches.
-    Policy(&'p Policy),
-    /// This policy selects by namespace labels, and the namespace was not observed yet.
-    NamespaceUnknown(&'p Policy),
-}
-
-impl<'p> Chosen<'p> {
-    /// The policy that matches, or may match.
-    pub fn policy(self) -> &'p Policy {
-        match self {
-            Chosen::Policy(policy) | Chosen::NamespaceUnknown(policy) => policy,
-        }
-    }
-
-    /// Whether it matches for certain.
-    pub fn is_certain(self) -> bool {
-        matches!(self, Chosen::Policy(_))
-    }
-}
-
 impl SchedulerChoice {
     /// A scheduler under its default name.
     pub fn of(scheduler: &'static GangScheduler) -> SchedulerChoice {
@@ -271,16 +248,40 @@ impl Policies {
         Policies { trusted_writers, ..self }
     }
 
-    /// The first policy that matches a pod.
-    pub fn choose(&self, namespace: &str, known: Option<&Namespace>, pod: &Pod<'_>) -> Chosen<'_> {
+    /// The first policy that matches a pod; `None` if that depends on the labels of a namespace that is not known.
+    pub fn choose(&self, namespace: &str, known: Option<&Namespace>, pod: &Pod<'_>) -> Option<&Policy> {
         for policy in &self.list {
-            match policy.matches.matches_pod(namespace, known, pod.metadata.labels.as_ref()) {
-                Some(true) => return Chosen::Policy(policy),
-                Some(false) => {}
-                None => return Chosen::NamespaceUnknown(policy),
+            if policy.matches.matches_pod(namespace, known, pod.metadata.labels.as_ref())? {
+                return Some(policy);
             }
         }
-        Chosen::Policy(&self.catch_all)
+        Some(&self.catch_all)
+    }
+
+    /// The strictest of the policies of which one is the first to match a pod; of equal ones the first.
+    pub fn strictest<K: Ord>(
+        &self,
+        namespace: &str,
+        known: Option<&Namespace>,
+        pod: &Pod<'_>,
+        strictness: impl Fn(&Policy) -> K,
+    ) -> &Policy {
+        let mut strictest = None;
+        for policy in self.iter() {
+            let matched = policy.matches.matches_pod(namespace, known, pod.metadata.labels.as_ref());
+            if matched != Some(false) && strictest.is_none_or(|most| strictness(policy) > strictness(most)) {
+                strictest = Some(policy);
+            }
+            if matched == Some(true) {
+                break;
+            }
+        }
+        strictest.unwrap_or(&self.catch_all)
+    }
+
+    /// Whether the policy of a pod may depend on the labels of this namespace.
+    pub fn depend_on_labels_of(&self, namespace: &str) -> bool {
+        self.possible(namespace, None).any(|policy| policy.matches.of_namespace(namespace, None).is_none())
     }
 
     /// Every policy that can be the first to match some pod of a namespace.
@@ -347,10 +348,7 @@ mod tests {
 
     fn name<'p>(policies: &'p Policies, namespace: &str, known: Option<&Namespace>) -> &'p str {
         let pod: Pod<'_> = serde_json::from_str(r#"{"metadata":{"labels":{"tier":"gold"}}}"#).unwrap();
-        match policies.choose(namespace, known, &pod) {
-            Chosen::Policy(policy) => &policy.name,
-            Chosen::NamespaceUnknown(_) => "?",
-        }
+        policies.choose(namespace, known, &pod).map_or("?", |policy| &policy.name)
     }
 
     #[test]

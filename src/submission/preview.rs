@@ -183,7 +183,7 @@ fn decided(pod: &Value, user: &Value, snapshot: &Snapshot, policies: &Policies) 
     let body = review.to_string();
     let pruned = admission::prune_for_validation(body.as_bytes());
     let read = admission::parse(&pruned).map_err(|error| error.to_string())?;
-    let context = ValidationContext { snapshot, own: None, settled: true, listed: false };
+    let context = ValidationContext { snapshot, own: None, settled: true };
     let validation = admission::validate(&read, policies, context);
     let findings = validation.findings.iter().map(|(reason, text)| format!("{reason}: {text}"));
     if validation.is_allowed() {

@@ -1,11 +1,15 @@
 //! End-to-end tests over real HTTPS: an API server calls the webhook, and the controller watches and writes. Against the sandbox,
 //! or a real kube-apiserver if `KUBEBUILDER_ASSETS` is set (see `support/cluster.rs`).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::support::cluster::{Cluster, eventually};
+use crate::support::faulty::{Fault, Faulty};
 use crate::support::*;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 const VOLCANO: &str = "policies: [{name: batch, scheduler: {type: volcano}, queue: analytics, overrides: [queue]}]";
@@ -305,6 +309,47 @@ async fn changed_policy_file_is_reloaded_and_invalid_one_is_ignored() {
     cluster.reconfigure("one", "policies: [{name: other}]");
     eventually("the file without Enforce applies", async || ok.get() == 3).await;
     assert_eq!((removed("policy"), removed("enforce")), (1, 1));
+    app.stop().await.unwrap();
+}
+
+/// A tenant that creates its first pod together with the namespace gets the namespace's policy, whatever the watch has shown.
+#[tokio::test]
+async fn namespace_that_the_watch_has_not_shown_is_asked_for_and_the_strictest_policy_decides_without_answer() {
+    let cluster = Cluster::start().await;
+    let is_down = Arc::new(AtomicBool::new(false));
+    let down = is_down.clone();
+    let faulty = Faulty::start(&cluster.client, move |_, path| {
+        let path = path.split_once("/api/v1/namespaces").map_or("", |(_, rest)| rest);
+        match path.chars().next() {
+            Some('?') => Fault::Hangs,
+            Some('/') if !path[1..].contains('/') && down.load(Ordering::SeqCst) => Fault::Status(500),
+            _ => Fault::None,
+        }
+    })
+    .await;
+    let client = Client::try_from(kube::Config::new(faulty.url.parse().unwrap())).unwrap();
+    let config = format!(
+        "policies:\n\
+         - {{name: mild, match: {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {0}}}}}}}, scheduler: {{type: volcano}}}}\n\
+         - {{name: strict, match: {{namespaceSelector: {{matchLabels: {{strict: really}}}}}}, strict: true}}\n",
+        cluster.namespace
+    );
+    let app = cluster.usher_by(&client, &config, "one").await;
+    // It waits until a pod gets the scheduler of the policy.
+    cluster.register("one", &app).await;
+    assert!(app.snapshot().namespace(&cluster.namespace).is_none());
+    is_down.store(true, Ordering::SeqCst);
+    let mut request = executor(1).namespace(&cluster.namespace).into_request();
+    request["spec"]["schedulerName"] = "default-scheduler".into();
+    let pod: Pod = serde_json::from_value(request).unwrap();
+    let denied = cluster.pods().create(&PostParams::default(), &pod).await.unwrap_err().to_string();
+    assert!(denied.contains("is strict") && denied.contains("policy strict"), "{denied}");
+    is_down.store(false, Ordering::SeqCst);
+    assert_eq!(
+        value(&cluster.pod_by(&cluster.client, &executor(1)).await)["spec"]["schedulerName"],
+        "volcano",
+        "the next attempt"
+    );
     app.stop().await.unwrap();
 }
 

@@ -17,8 +17,8 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, W
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use spark_usher::admission::Operation;
+use spark_usher::http::handlers::{Handler, Lookup, ReviewResponse, Unobserved};
 use spark_usher::http::metrics::Outcome;
-use spark_usher::http::webhook::{Handler, ReviewResponse};
 use spark_usher::reason::Reason;
 
 fn map(name: &str, labels: Value, data: Value) -> ConfigMap {
@@ -324,7 +324,7 @@ struct Scripted {
 }
 
 impl Handler for Scripted {
-    fn answer(&self, body: &[u8]) -> ReviewResponse {
+    fn answer(&self, body: &[u8], _: &Lookup) -> Result<ReviewResponse, Unobserved> {
         let review: Value = serde_json::from_slice(body).unwrap();
         std::thread::sleep(self.slow);
         let mut response =
@@ -338,13 +338,13 @@ impl Handler for Scripted {
         }
         self.reviews.lock().unwrap().push(review);
         let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-        ReviewResponse {
+        Ok(ReviewResponse {
             body: Ok(answer.to_string().into_bytes()),
             operation: Operation::Create,
             outcome: Outcome::Allowed,
             reason: Reason::NotSpark,
             how: None,
-        }
+        })
     }
 }
 

@@ -4,18 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::https::{Endpoint, Setup};
+use crate::support::https::{Endpoint, NewNamespaces, Setup};
 use crate::support::*;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use spark_usher::admission::Operation;
+use spark_usher::http::handlers::{Handler, Lookup, ReviewResponse, Unobserved};
 use spark_usher::http::limits::Limits;
 use spark_usher::http::metrics::Outcome;
 use spark_usher::http::server::Deadlines;
-use spark_usher::http::webhook::{Handler, ReviewResponse};
 use spark_usher::policy::{Pattern, Policies, Policy, Validate};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
+use spark_usher::snapshot::{Namespace, Snapshot};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn review() -> Vec<u8> {
@@ -229,15 +229,15 @@ async fn overload_gets_429_with_retry_after() {
 struct Panics(AtomicBool);
 
 impl Handler for Panics {
-    fn answer(&self, _: &[u8]) -> ReviewResponse {
+    fn answer(&self, _: &[u8], _: &Lookup) -> Result<ReviewResponse, Unobserved> {
         assert!(!self.0.swap(false, Ordering::SeqCst), "on purpose");
-        ReviewResponse {
+        Ok(ReviewResponse {
             body: Ok(b"{}".to_vec()),
             operation: Operation::Create,
             outcome: Outcome::Allowed,
             reason: Reason::Owned,
             how: None,
-        }
+        })
     }
 }
 
@@ -377,6 +377,49 @@ async fn denial_gets_200_with_allowed_false() {
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["allowed"], json!(false));
     assert_metric(&endpoint, "outcome=\"denied\",reason=\"NoCreator\",webhook=\"mutate\"} 1");
+}
+
+/// A namespace is often created a moment before its first pod, and the watch shows it later.
+#[tokio::test]
+async fn namespace_that_selects_the_policy_is_asked_for_before_the_strictest_policy_decides() {
+    let prod = Policy { matches: namespaces_with("env", "prod"), ..policy("volcano") };
+    let strict =
+        Policy { strict: true, matches: namespaces_with("env", "dev"), name: "strict".into(), ..policy("none") };
+    let labelled = Namespace { labels: [("env".to_owned(), "prod".to_owned())].into(), ..Namespace::default() };
+    let namespaces =
+        Arc::new(NewNamespaces { found: [("default".to_owned(), Arc::new(labelled))].into(), ..Default::default() });
+    let policies = Policies::new(vec![prod, strict], vec![]);
+    let endpoint = Setup { policies, namespaces: namespaces.clone(), ..Setup::default() }.start();
+    let client = endpoint.client(false);
+    let mut asked = 0;
+    let mut answered = async |namespace: &str, large: bool, path: &str| {
+        let mut pod = executor(1).namespace(namespace);
+        if large {
+            pod.0["metadata"]["annotations"] = json!({"large": "x".repeat(100_000)});
+        }
+        let review = crate::support::review(&pod.0, by_pod(namespace, "spark", "nb-driver", DRIVER_UID));
+        let body = serde_json::to_vec(&review).unwrap();
+        let answer = endpoint.send(&client, path, "application/json", body).await;
+        assert_eq!(answer.status(), StatusCode::OK);
+        let bytes = answer.into_body();
+        let was = std::mem::replace(&mut asked, namespaces.asked.load(Ordering::SeqCst));
+        (serde_json::from_slice::<Value>(&bytes).unwrap()["response"].clone(), asked - was)
+    };
+    for large in [false, true] {
+        for path in ["/mutate", "/mutate-and-validate"] {
+            let (found, asked) = answered("default", large, path).await;
+            assert_eq!((&found["auditAnnotations"]["policy"], asked), (&json!("batch"), 1), "{found}");
+            assert!(found["patch"].is_string(), "{found}");
+            let (unknown, asked) = answered("other", large, path).await;
+            assert_eq!((&unknown["auditAnnotations"]["policy"], asked), (&json!("strict"), 1), "{unknown}");
+            assert_eq!(unknown["allowed"], false, "{unknown}");
+        }
+    }
+    // One that was observed is not asked for.
+    let mut snapshot = Snapshot::default();
+    observe_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
+    endpoint.snapshot.store(Arc::new(snapshot));
+    assert_eq!(answered("default", false, "/mutate").await.1, 0);
 }
 
 /// An account that is denied must be found without a log level that logs every review.

@@ -210,7 +210,7 @@ proptest! {
         let parse_and_validate = |bytes: &[u8]| {
             let pruned = spark_usher::admission::prune_for_validation(bytes);
             if let Ok(review) = spark_usher::admission::parse(&pruned) {
-                let _ = spark_usher::admission::validate(&review, &policies, spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true });
+                let _ = spark_usher::admission::validate(&review, &policies, spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true });
             }
         };
         parse_and_validate(&bytes);

@@ -586,8 +586,7 @@ fn unsettled_policies_warn_instead_of_denying() {
     let pruned = spark_usher::admission::prune_for_validation(&body);
     let review = spark_usher::admission::parse(&pruned).unwrap();
     let snapshot = Snapshot::default();
-    let context =
-        |settled| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled, listed: true };
+    let context = |settled| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled };
     let new = spark_usher::admission::validate(&review, &policies, context(false));
     assert!(new.is_allowed() && new.warnings().count() == 1, "{new:?}");
     assert!(!spark_usher::admission::validate(&review, &policies, context(true)).is_allowed());
@@ -604,58 +603,53 @@ fn messages_truncate_values_and_omit_control_characters() {
     }
 }
 
+/// A namespace that is created a moment before its pods does not evade the policy.
 #[test]
-fn unobserved_namespace_gets_warning_until_namespaces_are_listed() {
-    let policies = only(Policy {
+fn strictest_policy_that_may_match_decides_in_unobserved_namespace() {
+    let prod = Policy {
         validate: Validate::Enforce,
+        strict: true,
         matches: namespaces_with("env", "prod"),
         queues: Some(vec![]),
         ..policy("volcano")
-    });
-    let review = created(&mutated(1).annotation("scheduling.volcano.sh/queue-name", "vip"));
-    let body = serde_json::to_vec(&review).unwrap();
-    let pruned = spark_usher::admission::prune_for_validation(&body);
-    let review = spark_usher::admission::parse(&pruned).unwrap();
-    let snapshot = Snapshot::default();
-    let context =
-        |listed| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
-    let unlisted = spark_usher::admission::validate(&review, &policies, context(false));
-    assert!(unlisted.is_allowed() && unlisted.warnings().count() == 1, "{unlisted:?}");
-    let denied = spark_usher::admission::validate(&review, &policies, context(true));
-    assert!(!denied.is_allowed(), "a namespace that is created a moment before its pods does not bypass the policy");
-    let mut snapshot = Snapshot::default();
-    observe_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
-    assert!(!validate_review(&created(&executor(1)), &snapshot, &policies).decision.allowed);
+    };
+    let mild = Policy { name: "mild".into(), matches: namespaces_with("env", "dev"), ..policy("volcano") };
+    let vip = mutated(1).annotation("scheduling.volcano.sh/queue-name", "vip");
+    // In either order: the first that may match is not the one that decides.
+    for list in [vec![prod.clone(), mild.clone()], vec![mild, prod]] {
+        let policies = Policies::new(list, vec![]);
+        let unknown = validate_review(&created(&vip), &Snapshot::default(), &policies).decision;
+        assert!(!unknown.allowed && unknown.reasons.contains(&Reason::QueueNotAllowed), "{unknown:?}");
+        let mutation = answer(&created(&vip), &Snapshot::default(), &policies).decision;
+        assert!(!mutation.allowed && mutation.reasons.contains(&Reason::NamespaceUnknown), "{mutation:?}");
+        for (env, allowed) in [("prod", false), ("dev", true)] {
+            let mut snapshot = Snapshot::default();
+            observe_namespace(&mut snapshot, "default", &[("env", env)], &[]);
+            assert_eq!(validate_review(&created(&vip), &snapshot, &policies).decision.allowed, allowed, "{env}");
+        }
+    }
 }
 
 #[test]
-fn update_between_a_known_and_an_uncertain_policy_is_only_warned_of() {
+fn strictest_policy_before_or_after_an_update_decides() {
     let tier = Some([("tier".to_owned(), "gold".to_owned())].into_iter().collect());
     let gold = Policy {
         validate: Validate::Enforce,
         matches: Match { pod_selector: tier, ..namespaces_with("env", "prod") },
         ..policy("volcano")
     };
-    let every = Policy { validate: Validate::Enforce, name: "every".into(), ..policy("volcano") };
+    let every = Policy { validate: Validate::Warn, name: "every".into(), ..policy("volcano") };
     let policies = Policies::new(vec![gold, every], vec![]);
     let plain = mutated(1).stored("e1");
     let regrouped = plain.clone().annotation("scheduling.k8s.io/group-name", "other");
     let golden = |pod: &PodBuilder| pod.clone().label("tier", "gold");
-    let snapshot = Snapshot::default();
-    let mode = |old: &PodBuilder, new: &PodBuilder, listed| {
-        let body = serde_json::to_vec(&update(old, new, person())).unwrap();
-        let pruned = spark_usher::admission::prune_for_validation(&body);
-        let review = spark_usher::admission::parse(&pruned).unwrap();
-        let context =
-            spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true, listed };
-        let decision = spark_usher::admission::validate(&review, &policies, context);
-        assert_eq!(decision.is_allowed(), decision.validated == Some(Validate::Warn));
-        assert_eq!(decision.findings.len(), 1);
-        decision.validated.unwrap()
+    let allowed = |old: &PodBuilder, new: &PodBuilder| {
+        let decision = validate_review(&update(old, new, person()), &Snapshot::default(), &policies).decision;
+        assert_eq!(decision.reason, Reason::SchedulingChanged);
+        decision.allowed
     };
-    assert_eq!(mode(&plain, &regrouped, false), Validate::Enforce, "a policy without namespace selector is certain");
+    assert!(allowed(&plain, &regrouped), "a policy without namespace selector is certain");
     for (old, new) in [(plain.clone(), golden(&regrouped)), (golden(&plain), regrouped)] {
-        assert_eq!(mode(&old, &new, false), Validate::Warn);
-        assert_eq!(mode(&old, &new, true), Validate::Enforce);
+        assert!(!allowed(&old, &new));
     }
 }

@@ -492,22 +492,31 @@ impl Cluster {
 
     /// Starts another replica, without registering its webhook.
     pub async fn usher_named(&self, config: &str, name: &str) -> App {
+        self.usher_by(&self.client, config, name).await
+    }
+
+    /// The same, which reaches the API server by this client.
+    pub async fn usher_by(&self, client: &Client, config: &str, name: &str) -> App {
         let authority = Authority::new(name, clock::now()).unwrap();
         std::fs::write(self.folder.path().join(format!("{name}.ca")), authority.pem()).unwrap();
         let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]).unwrap();
         let loaded = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap();
-        self.usher_with(config, name, CertificateSource::Given(loaded)).await
+        self.start_usher(client, config, name, CertificateSource::Given(loaded)).await
     }
 
     /// Starts another replica, with a certificate from this source.
     pub async fn usher_with(&self, config: &str, name: &str, certificate: CertificateSource) -> App {
+        self.start_usher(&self.client, config, name, certificate).await
+    }
+
+    async fn start_usher(&self, client: &Client, config: &str, name: &str, certificate: CertificateSource) -> App {
         self.install_creator_policy().await;
         let path = self.folder.path().join(format!("{name}.yaml"));
         std::fs::write(&path, super::policy_file(config)).unwrap();
         let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let duration = Duration::from_secs(3);
         App::start(AppOptions {
-            cluster: Connection::by(self.client.clone(), &self.namespace),
+            cluster: Connection::by(client.clone(), &self.namespace),
             webhook: free,
             metrics: free,
             debug: Some(free),

@@ -2,13 +2,17 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::{Request, Response, StatusCode};
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
@@ -17,13 +21,14 @@ use hyper_util::rt::TokioExecutor;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use spark_usher::http::capacity::Capacity;
+use spark_usher::http::handlers::{Admit, Handler, Mutate, Namespaces, Validate};
 use spark_usher::http::limits::Limits;
 use spark_usher::http::metrics::Metrics;
 use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
-use spark_usher::http::webhook::{self, Admit, Handler, Handlers, Mutate, Validate};
+use spark_usher::http::webhook::{self, Handlers};
 use spark_usher::policy::Policies;
 use spark_usher::runtime::clock;
-use spark_usher::snapshot::Snapshot;
+use spark_usher::snapshot::{Namespace, Snapshot};
 use spark_usher::telemetry::registry::Registry;
 use spark_usher::tls::ca::{Authority, Pair};
 use spark_usher::tls::clients::Clients;
@@ -47,10 +52,25 @@ pub struct Endpoint {
     pub served: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
+/// Namespaces that a request finds, and the number of requests.
+#[derive(Debug, Default)]
+pub struct NewNamespaces {
+    pub found: BTreeMap<String, Arc<Namespace>>,
+    pub asked: AtomicUsize,
+}
+
+impl Namespaces for NewNamespaces {
+    fn find(&self, name: Arc<str>, _: Duration) -> BoxFuture<'static, Option<Arc<Namespace>>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(self.found.get(&*name).cloned()).boxed()
+    }
+}
+
 /// Settings of an endpoint.
 #[derive(Default)]
 pub struct Setup {
     pub answer: Option<Arc<dyn Handler>>,
+    pub namespaces: Arc<NewNamespaces>,
     pub policies: Policies,
     pub limits: Limits,
     pub deadlines: Deadlines,
@@ -131,10 +151,14 @@ impl Setup {
             policies: policies.clone(),
             changed: Arc::default(),
             settle: Duration::from_secs(300),
-            complete: tokio::sync::watch::channel(true).1,
             own: Arc::new(ArcSwapOption::from_pointee("system:serviceaccount:spark-usher:spark-usher".to_owned())),
         });
-        let answers = Handlers { mutate: answer, admit: Arc::new(Admit(validate.clone())), validate };
+        let answers = Handlers {
+            mutate: answer,
+            admit: Arc::new(Admit(validate.clone())),
+            validate,
+            namespaces: self.namespaces,
+        };
         let routes = webhook::router(answers, self.limits, metrics.clone());
         let ending = Shutdown { draining: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
         let config = Arc::new(serving.config_for(self.clients));

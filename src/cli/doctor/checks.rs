@@ -13,7 +13,7 @@ use super::finding::{Finding, readable};
 use super::gather::{Facts, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
 use crate::gang::early_pods::{self, Version};
 use crate::json::{at, controller, entries, list, text};
-use crate::policy::{Chosen, Policies, Policy};
+use crate::policy::{Policies, Policy};
 use crate::snapshot::Namespace;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
@@ -575,7 +575,7 @@ fn kai(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
         let known = known.map(|known| Namespace { labels: labels_of(known), ..Namespace::default() });
         let json = pod.to_string();
         let Ok(read) = Pod::read_whole(json.as_bytes()) else { continue };
-        let Chosen::Policy(policy) = policies.choose(namespace, known.as_ref(), &read) else { continue };
+        let Some(policy) = policies.choose(namespace, known.as_ref(), &read) else { continue };
         if policy.scheduler.gang_scheduler.kind == "kai" && text(owner, &["kind"]) != "Pod" {
             let example = format!("{namespace}/{}", text(pod, &["metadata", "name"]));
             found.entry(text(owner, &["kind"])).or_insert((0, example)).0 += 1;

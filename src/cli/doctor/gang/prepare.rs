@@ -19,7 +19,7 @@ use crate::cluster::view::resource;
 use crate::config;
 use crate::gang::{self, GangScheduler};
 use crate::policy::overrides::{self, Effective, Source};
-use crate::policy::{Chosen, Policies, Policy};
+use crate::policy::{Policies, Policy};
 use crate::snapshot::Namespace;
 use crate::spark::pod::Pod;
 
@@ -184,9 +184,7 @@ async fn policies(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Option<Po
 fn choose<'p>(policies: &'p Policies, namespace: &str, known: &Namespace, driver: &Value) -> Option<&'p Policy> {
     let text = driver.to_string();
     let pod = Pod::read_whole(text.as_bytes()).ok()?;
-    match policies.choose(namespace, Some(known), &pod) {
-        Chosen::Policy(policy) | Chosen::NamespaceUnknown(policy) => Some(policy),
-    }
+    policies.choose(namespace, Some(known), &pod)
 }
 
 fn effective(policy: &Policy, driver: &Overrides, namespace: &Overrides) -> Effective {

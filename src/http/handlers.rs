@@ -1,0 +1,240 @@
+//! What answers a review: from its bytes to the bytes of the answer, by the current snapshot and policies.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use futures::future::BoxFuture;
+
+use super::metrics::Outcome;
+use crate::admission::{self, BadReview, Decision, Operation, Review, ValidationContext, Verdict};
+use crate::ownership::resolve::DriverSource;
+use crate::policy::Policies;
+use crate::reason::Reason;
+use crate::runtime::clock;
+use crate::snapshot::{Namespace, Snapshot};
+use crate::text::shown;
+
+/// Answers one review.
+pub trait Handler: Send + Sync + 'static {
+    /// Returns the bytes of the answer, and what to count.
+    fn answer(&self, body: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved>;
+
+    /// Answers a review that is too large, of which only the first bytes are available.
+    fn too_large(&self, head: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
+        self.answer(head, namespace)
+    }
+}
+
+/// What is known of a review's namespace besides the snapshot.
+#[derive(Clone, Debug)]
+pub enum Lookup {
+    /// Nothing yet: a handler whose answer depends on the labels of a namespace that the snapshot does not have returns [`Unobserved`].
+    None,
+    /// It was not found in time: the strictest policy that may match decides.
+    Failed,
+    /// The namespace.
+    Found(Arc<Namespace>),
+}
+
+/// The answer depends on the labels of this namespace.
+#[derive(Debug)]
+pub struct Unobserved(pub Arc<str>);
+
+/// Finds namespaces that the watch may not have shown yet: a namespace is often created just before its first pod.
+pub trait Namespaces: Send + Sync + 'static {
+    /// The namespace, within about this time; `None` if it is not found.
+    fn find(&self, name: Arc<str>, within: Duration) -> BoxFuture<'static, Option<Arc<Namespace>>>;
+}
+
+/// States the namespace of a review, or what has to be found out first.
+fn with_namespace<'a>(
+    review: Review<'a>,
+    snapshot: &Snapshot,
+    policies: &Policies,
+    namespace: &Lookup,
+) -> Result<Review<'a>, Unobserved> {
+    match namespace {
+        Lookup::Found(found) => Ok(Review { found: Some(found.clone()), ..review }),
+        Lookup::None
+            if snapshot.namespace(&review.namespace).is_none() && policies.depend_on_labels_of(&review.namespace) =>
+        {
+            Err(Unobserved((*review.namespace).into()))
+        }
+        Lookup::None | Lookup::Failed => Ok(review),
+    }
+}
+
+/// An answer and what to count.
+#[derive(Debug)]
+pub struct ReviewResponse {
+    /// The response's body, or why the request cannot be answered.
+    pub body: Result<Vec<u8>, String>,
+    /// Operation of the request.
+    pub operation: Operation,
+    /// Outcome of the review.
+    pub outcome: Outcome,
+    /// Reason for the outcome.
+    pub reason: Reason,
+    /// How the driver was found.
+    pub how: Option<DriverSource>,
+}
+
+/// Answers mutating reviews from the current snapshot and policies.
+#[derive(Debug)]
+pub struct Mutate {
+    /// The current snapshot.
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    /// The policies.
+    pub policies: Arc<ArcSwap<Policies>>,
+}
+
+impl Handler for Mutate {
+    fn answer(&self, body: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
+        let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
+        let pruned = admission::prune(body);
+        let review = match admission::parse(&pruned) {
+            Ok(review) => with_namespace(review, &snapshot, &policies, namespace)?,
+            Err(BadReview::TooMany) => return self.too_large(body, namespace),
+            Err(bad) => return Ok(ReviewResponse::bad(&bad)),
+        };
+        Ok(ReviewResponse::with(&review, &admission::mutate(&review, &snapshot, &policies)))
+    }
+
+    fn too_large(&self, head: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
+        let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
+        // The answer depends neither on our own account nor on how long this replica has run.
+        let context = ValidationContext { snapshot: &snapshot, own: None, settled: true };
+        Ok(match admission::head::parse(head) {
+            Ok(review) => {
+                let review = with_namespace(review, &snapshot, &policies, namespace)?;
+                ReviewResponse::with(&review, &admission::head::mutate_head(&review, &policies, context))
+            }
+            Err(bad) => ReviewResponse::bad(&bad),
+        })
+    }
+}
+
+/// Answers validating reviews from the current snapshot and policies.
+#[derive(Debug)]
+pub struct Validate {
+    /// The current snapshot.
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    /// The policies.
+    pub policies: Arc<ArcSwap<Policies>>,
+    /// The user name of spark-usher's own account.
+    pub own: Arc<ArcSwapOption<String>>,
+    /// When the policies changed last, or were first read. `None` when they are fixed.
+    pub changed: Arc<ArcSwapOption<Instant>>,
+    /// After this time the other replicas have the same policies.
+    pub settle: Duration,
+}
+
+/// By then every replica has the same policies: kubelets update a ConfigMap on all nodes within a minute or two.
+pub const SETTLE: Duration = Duration::from_secs(300);
+
+impl Validate {
+    fn is_settled(&self) -> bool {
+        let changed = self.changed.load();
+        changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= self.settle)
+    }
+
+    /// Answers a review; of one that exceeds a limit of the parser, only the head is read.
+    fn review(
+        &self,
+        body: &[u8],
+        namespace: &Lookup,
+        whole: Decide,
+        by_head: Decide,
+    ) -> Result<ReviewResponse, Unobserved> {
+        let pruned = admission::prune_for_validation(body);
+        match admission::parse(&pruned) {
+            Ok(review) => self.decide(review, namespace, whole),
+            Err(BadReview::TooMany) => self.head(body, namespace, by_head),
+            Err(bad) => Ok(ReviewResponse::bad(&bad)),
+        }
+    }
+
+    fn head(&self, bytes: &[u8], namespace: &Lookup, decide: Decide) -> Result<ReviewResponse, Unobserved> {
+        match admission::head::parse(bytes) {
+            Ok(review) => self.decide(review, namespace, decide),
+            Err(bad) => Ok(ReviewResponse::bad(&bad)),
+        }
+    }
+
+    fn decide(&self, review: Review<'_>, namespace: &Lookup, decide: Decide) -> Result<ReviewResponse, Unobserved> {
+        let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
+        let review = with_namespace(review, &snapshot, &policies, namespace)?;
+        let own = own.as_ref().map(|own| own.as_str());
+        let context = ValidationContext { snapshot: &snapshot, own, settled: self.is_settled() };
+        Ok(ReviewResponse::with(&review, &decide(&review, &policies, context)))
+    }
+}
+
+/// One of the pure functions that decide.
+type Decide = for<'a> fn(&Review<'a>, &'a Policies, ValidationContext<'_>) -> Decision<'a>;
+
+impl Handler for Validate {
+    fn answer(&self, body: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
+        self.review(body, namespace, admission::validate, admission::head::validate_head)
+    }
+
+    fn too_large(&self, head: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
+        self.head(head, namespace, admission::head::validate_head)
+    }
+}
+
+/// Answers mutating reviews, and denies at once what validation of the result would deny.
+#[derive(Debug)]
+pub struct Admit(pub Arc<Validate>);
+
+impl Handler for Admit {
+    fn answer(&self, body: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
+        self.0.review(body, namespace, admission::admit, admission::admit_head)
+    }
+
+    fn too_large(&self, head: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
+        self.0.head(head, namespace, admission::admit_head)
+    }
+}
+
+impl ReviewResponse {
+    fn with(review: &Review<'_>, decision: &Decision<'_>) -> ReviewResponse {
+        let outcome = match &decision.verdict {
+            Verdict::Deny(_) => Outcome::Denied,
+            Verdict::Allow { mutations } if mutations.is_empty() => Outcome::Allowed,
+            Verdict::Allow { .. } => Outcome::Patched,
+        };
+        if outcome == Outcome::Denied {
+            let message = admission::response::denial(decision).unwrap_or_default();
+            tracing::info!(
+                namespace = shown(&review.namespace), name = shown(review.name.as_deref().unwrap_or_default()),
+                policy = decision.policy.unwrap_or_default(), reason = %decision.reason,
+                user = shown(&review.requester.username), message, "pod denied"
+            );
+        }
+        tracing::debug!(
+            uid = shown(&review.uid), namespace = shown(&review.namespace),
+            name = shown(review.name.as_deref().unwrap_or_default()),
+            reason = %decision.reason, allowed = decision.is_allowed(), mutations = decision.mutations().len(),
+            validated = ?decision.validated, "reviewed"
+        );
+        ReviewResponse {
+            body: Ok(admission::response::write(review, decision)),
+            operation: review.operation,
+            outcome,
+            reason: decision.reason,
+            how: decision.driver.as_ref().map(|driver| driver.source),
+        }
+    }
+
+    fn bad(bad: &BadReview) -> ReviewResponse {
+        ReviewResponse {
+            body: Err(bad.to_string()),
+            operation: Operation::Other,
+            outcome: Outcome::Failed,
+            reason: Reason::BadReview,
+            how: None,
+        }
+    }
+}
