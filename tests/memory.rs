@@ -49,7 +49,7 @@ fn policies() -> Policies {
 #[test]
 fn review_memory_is_at_most_three_times_its_size() {
     let (policies, snapshot) = (policies(), Snapshot::default());
-    let context = ValidationContext { snapshot: &snapshot, own: None, settled: true, listed: true };
+    let context = ValidationContext { snapshot: &snapshot, own: None, settled: true };
     for (what, body) in SIZES.into_iter().flat_map(crafted) {
         for validates in [false, true] {
             // The body is already allocated, as in the webhook.

@@ -451,7 +451,7 @@ fn schema_validates_policy_file_and_describes_every_key() {
     let output = usher(&["config", "schema"], "");
     let schema: Value = serde_json::from_str(out(&output)).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    let good: Value = serde_saphyr::from_str(VOLCANO).unwrap();
+    let good: Value = serde_saphyr::from_str(&policy_file(VOLCANO)).unwrap();
     let errors: Vec<String> = validator.iter_errors(&good).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{errors:?}");
     for bad in [
@@ -460,8 +460,18 @@ fn schema_validates_policy_file_and_describes_every_key() {
         json!({"policies": [{"name": "a", "scheduler": {"type": "slurm"}}]}),
         json!({"nodes": {"maxShare": "5"}}),
     ] {
-        assert!(!validator.is_valid(&bad), "{bad}");
+        let of_version = json!({"apiVersion": "spark-usher.io/v1alpha1", "kind": "PolicyFile"});
+        assert!(validator.is_valid(&of_version));
+        let complete: serde_json::Map<String, Value> = of_version
+            .as_object()
+            .unwrap()
+            .iter()
+            .chain(bad.as_object().unwrap())
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        assert!(!validator.is_valid(&complete.into()), "{bad}");
     }
+    assert!(!validator.is_valid(&json!({"policies": []})), "apiVersion and kind are required");
     fn undescribed(schema: &Value, path: &str, missing: &mut Vec<String>) {
         for (key, property) in schema["properties"].as_object().into_iter().flatten() {
             if property.get("description").is_none() {
