@@ -92,7 +92,7 @@ MATRIX = {
         ["serviceAccountName: theirs"],
     ),
     "a digest and no registry": ({"image": {"registry": "", "digest": "sha256:" + "0" * 64}}, ["image: spark-usher/spark-usher@sha256:0"]),
-    "accounts for drivers": ({"spark": {"namespaces": ["team-a", "team-b"]}}, ["namespace: team-b", "deletecollection"]),
+    "accounts for drivers": ({"spark": {"namespaces": ["team-a", "team-b"]}}, ['namespace: "team-b"', "deletecollection"]),
     "client certificates, the CA in a Secret": (
         {"webhook": {"maxConnections": 1024, "clientCA": {"secretName": "callers", "key": "tls.crt", "names": ["kube-apiserver", "other"]}},
          "networkPolicy": {"webhookFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}]}},
@@ -138,10 +138,6 @@ WRONG = {
     "a fallback policy for KAI": (
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "kai"}}]}},
         "groups pods by their topmost owner",
-    ),
-    "a validating policy without trusted writers": (
-        {"validatingPolicy": {"enabled": True}, "config": {"trustedWriters": None}},
-        "expected config.trustedWriters",
     ),
     "a fallback policy that would change the PodGroup": (
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "volcano"}, "gang": {"enabled": False}}]}},
@@ -463,7 +459,7 @@ POLICY_FILE = {"apiVersion": "spark-usher.io/v1alpha1", "kind": "PolicyFile"}
 def check_fallback_policies_equal_those_of_command(helm, usher, scratch):
     for config, scheduler in FALLBACKS:
         path = scratch / "policy.yaml"
-        path.write_text(yaml.safe_dump({**POLICY_FILE, **config}))
+        path.write_text(json.dumps({**POLICY_FILE, **config}))
         command = [usher, "policy", "--config", path, "--exclude", f"kube-system,{NAMESPACE}", "-o", "json", *(["--scheduler"] if scheduler else [])]
         printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
         _, documents = helm.template({"config": config, "fallbackPolicy": {"enabled": True, "scheduler": scheduler}})
@@ -480,9 +476,8 @@ def check_fallback_policies_equal_those_of_command(helm, usher, scratch):
 
 def check_validating_policies_equal_those_of_command(helm, usher, scratch):
     for config in VALIDATING:
-        config = {"trustedWriters": [], **config}
         path = scratch / "policy.yaml"
-        path.write_text(yaml.safe_dump({**POLICY_FILE, **config}))
+        path.write_text(json.dumps({**POLICY_FILE, **config}))
         account = f"system:serviceaccount:{NAMESPACE}:spark-usher"
         command = [usher, "policy", "--config", path, "--exclude", f"kube-system,{NAMESPACE}", "-o", "json", "--validating", "--account", account]
         printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
@@ -582,7 +577,7 @@ class Sandbox:
     def config_for(self, token, path):
         config = yaml.safe_load(self.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}
-        path.write_text(yaml.safe_dump({**POLICY_FILE, **config}))
+        path.write_text(json.dumps({**POLICY_FILE, **config}))
         return path
 
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::label_text::LabelText;
 use super::located::Located;
 use super::nodes::Nodes;
 use super::recovery::Recovery;
@@ -80,7 +81,7 @@ pub struct PolicyEntry {
     /// Labels of the nodes on which only this policy's scheduler places pods. A Spark pod that selects these nodes and names
     /// another scheduler is a violation: two schedulers on one node allocate the same resources twice (OutOfcpu).
     #[serde(default)]
-    pub node_pool: BTreeMap<String, String>,
+    pub node_pool: BTreeMap<LabelText, LabelText>,
     /// Deny pods about which the mutating webhook cannot decide, such as executors whose driver is not proven. Otherwise they
     /// are allowed with a warning.
     #[serde(default)]
@@ -104,7 +105,7 @@ pub struct MatchFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SelectorFile {
     /// Labels and their values, all of which must match.
-    pub match_labels: BTreeMap<String, String>,
+    pub match_labels: BTreeMap<LabelText, LabelText>,
     /// Requirements, all of which must hold.
     pub match_expressions: Vec<RequirementFile>,
 }
@@ -114,12 +115,12 @@ pub struct SelectorFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RequirementFile {
     /// The label's key.
-    pub key: String,
+    pub key: LabelText,
     /// The operator: In, NotIn, Exists or DoesNotExist.
     pub operator: Operator,
     /// The values for In and NotIn.
     #[serde(default)]
-    pub values: Vec<String>,
+    pub values: Vec<LabelText>,
 }
 
 /// Operators of label selectors.

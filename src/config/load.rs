@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_saphyr::Location;
 
 use super::file::{self, Lifecycle, MinMemberFile, Operator, PolicyEntry, PolicyFile, SelectorFile};
+use super::label_text::texts;
 use super::located::Located;
 use super::nodes;
 use super::recovery;
@@ -301,7 +302,8 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
             subdomain(class).map_err(|why| refuse(class.at(), &format!("priorityClass.{key}"), why))?;
         }
     }
-    for (key, value) in &file.node_pool {
+    let node_pool = texts(&file.node_pool);
+    for (key, value) in &node_pool {
         let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
         let sound = !name.is_empty() && gang::is_label_value(name) && (prefix.is_empty() || subdomain(prefix).is_ok());
         if !sound || !gang::is_label_value(value) {
@@ -403,7 +405,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
         strict: file.strict,
         validate: file.validate,
         queues: file.queues.as_ref().map(|queues| queues.iter().map(|text| Pattern::new(text)).collect()),
-        node_pool: file.node_pool.clone(),
+        node_pool,
     })
 }
 
@@ -423,16 +425,17 @@ fn selector(file: &SelectorFile) -> Result<Selector, String> {
         let wants_values = matches!(requirement.operator, Operator::In | Operator::NotIn);
         if wants_values == requirement.values.is_empty() {
             let expected = if wants_values { "expected values" } else { "expected no values" };
-            return Err(format!("{} {:?}: {expected}", requirement.key, requirement.operator));
+            return Err(format!("{} {:?}: {expected}", requirement.key.0, requirement.operator));
         }
     }
     let expressions = file.match_expressions.iter().map(|requirement| LabelSelectorRequirement {
-        key: requirement.key.clone(),
+        key: requirement.key.0.clone(),
         operator: format!("{:?}", requirement.operator),
-        values: (!requirement.values.is_empty()).then(|| requirement.values.clone()),
+        values: (!requirement.values.is_empty())
+            .then(|| requirement.values.iter().map(|value| value.0.clone()).collect()),
     });
     let selector =
-        LabelSelector { match_labels: Some(file.match_labels.clone()), match_expressions: Some(expressions.collect()) };
+        LabelSelector { match_labels: Some(texts(&file.match_labels)), match_expressions: Some(expressions.collect()) };
     selector.try_into().map_err(|error: kube::core::ParseExpressionError| error.to_string())
 }
 

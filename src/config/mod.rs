@@ -1,6 +1,7 @@
 //! The policy file: read, rejected as a whole if any part is invalid, and converted into the core's policies.
 
 pub mod file;
+mod label_text;
 mod load;
 mod located;
 pub mod nodes;

@@ -7,6 +7,8 @@ use rustls::crypto::ring::sign::any_supported_type;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
 
 /// A certificate that can be served.
 #[derive(Clone, Debug)]
@@ -38,6 +40,9 @@ pub enum BadCertificate {
     /// The leaf cannot be read.
     #[error("cannot parse the certificate: {0}")]
     Leaf(String),
+    /// The leaf names no host. API servers (Go) ignore the common name: every call of the webhook would fail.
+    #[error("the certificate has no DNS name or IP address in subjectAltName: API servers do not read the common name")]
+    NoName,
     /// The certificate has expired.
     #[error("the certificate expired at {0}")]
     Expired(Timestamp),
@@ -49,7 +54,13 @@ pub fn load(certificate: &[u8], key: &[u8], now: Timestamp) -> Result<Certificat
         .collect::<Result<Vec<_>, _>>()
         .map_err(BadCertificate::Certificate)?;
     let leaf = chain.first().ok_or(BadCertificate::NoCertificate)?;
-    let not_after = not_after(leaf)?;
+    let (_, parsed) =
+        x509_parser::parse_x509_certificate(leaf).map_err(|error| BadCertificate::Leaf(error.to_string()))?;
+    let not_after = Timestamp::from_second(parsed.validity().not_after.timestamp())
+        .map_err(|error| BadCertificate::Leaf(error.to_string()))?;
+    if !has_name(&parsed)? {
+        return Err(BadCertificate::NoName);
+    }
     if not_after <= now {
         return Err(BadCertificate::Expired(not_after));
     }
@@ -60,11 +71,10 @@ pub fn load(certificate: &[u8], key: &[u8], now: Timestamp) -> Result<Certificat
     Ok(Certificate { key: Arc::new(certified), not_after })
 }
 
-fn not_after(leaf: &CertificateDer<'_>) -> Result<Timestamp, BadCertificate> {
-    let (_, parsed) =
-        x509_parser::parse_x509_certificate(leaf).map_err(|error| BadCertificate::Leaf(error.to_string()))?;
-    let seconds = parsed.validity().not_after.timestamp();
-    Timestamp::from_second(seconds).map_err(|error| BadCertificate::Leaf(error.to_string()))
+fn has_name(leaf: &X509Certificate<'_>) -> Result<bool, BadCertificate> {
+    let names = leaf.subject_alternative_name().map_err(|error| BadCertificate::Leaf(error.to_string()))?;
+    let is_host = |name: &GeneralName<'_>| matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_));
+    Ok(names.is_some_and(|names| names.value.general_names.iter().any(is_host)))
 }
 
 #[cfg(test)]
@@ -91,6 +101,13 @@ mod tests {
         let error =
             |certificate: &str, key: &str| load(certificate.as_bytes(), key.as_bytes(), NOW).unwrap_err().to_string();
         assert!(error("", &one.key).contains("no certificate found"));
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "spark-usher.spark-usher.svc");
+        let nameless = rcgen::KeyPair::generate().unwrap();
+        let signed = params.self_signed(&nameless).unwrap();
+        assert!(
+            error(&signed.pem(), &nameless.serialize_pem()).contains("no DNS name or IP address in subjectAltName")
+        );
         assert!(error(&one.certificate[..200], &one.key).contains("expected a PEM certificate"), "truncated");
         assert!(error(&one.certificate, "").contains("expected a PEM private key"));
         assert_eq!(error(&one.certificate, &two.key), "certificate and private key do not match");

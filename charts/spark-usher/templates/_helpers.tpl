@@ -88,7 +88,7 @@ matchConditions:
 clientConfig:
   service:
     name: {{ include "spark-usher.fullname" .root }}
-    namespace: {{ .root.Release.Namespace }}
+    namespace: {{ .root.Release.Namespace | quote }}
     path: {{ .path }}
     port: {{ .root.Values.webhook.servicePort }}
   {{- if eq .root.Values.certificates.source "secret" }}
