@@ -154,6 +154,8 @@ reasons! {
         OtherScheduler = Warning;
         /// Validation: the pod names a queue that its policy does not allow.
         QueueNotAllowed = Warning;
+        /// Validation: the pod names a PodGroup of spark-usher whose members another creator creates.
+        ForeignGroup = Warning;
         /// Validation: the pod names the application of another driver to its scheduler, in whose queue it would run.
         ForeignApplication = Warning;
     }

@@ -15,7 +15,7 @@ use crate::gang::{self, GangScheduler, GroupKeyField};
 use crate::ownership::resolve::{self, FoundDriver, Requester};
 use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy, Validate};
 use crate::reason::Reason;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{GroupKey, SchedulingFields, Snapshot};
 use crate::spark::labels;
 use crate::spark::node_terms::{NodeRequirements, Work};
 use crate::spark::pod::{OwnerReference, Pod};
@@ -63,6 +63,9 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
         None => {
             created(review, pod, snapshot, policies, trusted, &mut draft);
             application(review, pod, policies, &mut draft);
+            if !trusted {
+                group(review, pod, snapshot, policies, &mut draft);
+            }
             scheduler(pod, snapshot, policies, &mut draft);
             queue(review, pod, None, snapshot, policy, policies, &mut draft);
         }
@@ -149,13 +152,13 @@ fn created(
     }
     let lacks: Vec<&str> = should.mutations().iter().filter_map(missing_fields).collect();
     if !lacks.is_empty() {
-        draft.find(
-            Reason::NotMutated,
-            format!(
-                "the pod lacks {}: spark-usher's mutating webhook was unavailable, or another webhook reverted its changes",
-                lacks.join(", ")
-            ),
-        );
+        // The API server drops the field, and nothing else, if its feature is disabled.
+        let is_dropped = pod.annotation(annotations::BY).is_some() && lacks == [SCHEDULING_GROUP];
+        let why = match is_dropped {
+            true => "the API server drops it without the feature gates GenericWorkload and GangScheduling",
+            false => "spark-usher's mutating webhook was unavailable, or another webhook reverted its changes",
+        };
+        draft.find(Reason::NotMutated, format!("the pod lacks {}: {why}", lacks.join(", ")));
     }
 }
 
@@ -173,6 +176,35 @@ fn application(review: &Review<'_>, pod: &Pod<'_>, policies: &Policies, draft: &
                 shown(present)
             );
             return draft.find(Reason::ForeignApplication, sentence);
+        }
+    }
+}
+
+/// Finds a pod that names a PodGroup of ours which belongs to a driver of another account, or whose members another creator created: a
+/// few such pods reach its minMember, and the members start without each other.
+fn group(review: &Review<'_>, pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, draft: &mut Draft<'_>) {
+    for scheduler in gang::TABLE {
+        let Some(name) = scheduler.group_key.of_pod(pod) else { continue };
+        let key = GroupKey { namespace: (*review.namespace).into(), name: name.into(), scheduler: scheduler.kind };
+        let Some(present) = snapshot.groups.get(&key) else { continue };
+        let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
+        let is_foreign = match &present.owner {
+            Some(owner) => {
+                let is_creator = creator.as_ref().is_some_and(|creator| *creator.uid == *owner.uid);
+                !is_creator
+                    && resolve::is_foreign(&owner.name, &review.requester, &review.namespace, snapshot, policies)
+            }
+            None => {
+                let app = present.selector.as_deref().and_then(|selector| snapshot.app(&review.namespace, selector));
+                let by = resolve::signing_creator(&review.requester, creator.as_ref(), pod);
+                let is_in = |fields: &SchedulingFields| scheduler.group_key.of_fields(fields) == Some(name);
+                app.is_some_and(|app| app.is_only_of_others(by.key(), is_in))
+            }
+        };
+        if is_foreign {
+            let sentence =
+                format!("the pod names PodGroup {}, whose members another creator creates: remove it", shown(name));
+            return draft.find(Reason::ForeignGroup, sentence);
         }
     }
 }
@@ -200,12 +232,15 @@ fn owner_violation(
     (Some(selector) != pod.app_selector()).then(|| format!("that pod drives application {}", shown(selector)))
 }
 
+/// The native field by which a pod names its gang.
+const SCHEDULING_GROUP: &str = "spec.schedulingGroup";
+
 /// The name of a field that a pod must have, if the mutation sets one.
 fn missing_fields(mutation: &Mutation) -> Option<&'static str> {
     match mutation {
         Mutation::SchedulerName(_) => Some("schedulerName"),
         Mutation::Owner { .. } => Some("the ownerReference to its driver"),
-        Mutation::SchedulingGroup(_) => Some("its gang"),
+        Mutation::SchedulingGroup(_) => Some(SCHEDULING_GROUP),
         Mutation::SetMetadata(place, key, _) => {
             let is_key = |scheduler: &&GangScheduler| scheduler.group_key == GroupKeyField::Metadata(*place, key);
             let is_app_key = |scheduler: &&GangScheduler| scheduler.app_keys.contains(&(*place, *key));

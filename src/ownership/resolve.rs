@@ -134,7 +134,8 @@ pub fn resolve<'a>(
         (Ok(creator), Ok(())) => Some(creator),
         (creator, _) => {
             let foreign = owner.as_ref().filter(|_| creator.is_err());
-            foreign_driver = foreign.is_some_and(|owner| is_foreign(owner, requester, namespace, snapshot, policies));
+            foreign_driver =
+                foreign.is_some_and(|owner| is_foreign(&owner.name, requester, namespace, snapshot, policies));
             let owner = owner.or_else(|| from_workload(pod, namespace, snapshot));
             owner.or_else(|| from_driver_url(pod, namespace, snapshot)).or_else(|| {
                 app.and_then(|app| app.driver_made_by(signs.key()))
@@ -250,18 +251,18 @@ fn found<'a>(source: DriverSource, driver: &DriverPod) -> FoundDriver<'a> {
     FoundDriver { source, name: driver.name.to_string().into(), uid: driver.uid.to_string().into() }
 }
 
-/// Whether the driver that an executor names as its owner runs under another account than the requester's. Workload controllers,
+/// Whether the driver of this name, which an executor names as its owner, runs under another account than the requester's. Workload controllers,
 /// and accounts that create pods for others, name the owner that they create for. Only for a requester that is not an
 /// authenticated pod: such a pod is validated by its own identity.
 pub fn is_foreign(
-    owner: &FoundDriver<'_>,
+    driver: &str,
     requester: &Requester<'_>,
     namespace: &str,
     snapshot: &Snapshot,
     policies: &Policies,
 ) -> bool {
     // By its name: a gang is named after it, and another uid under it is either false or a recreated driver.
-    snapshot.driver_pod(namespace, &owner.name).is_some_and(|driver| {
+    snapshot.driver_pod(namespace, driver).is_some_and(|driver| {
         !is_account(driver, requester, namespace)
             && !is_workload_controller(&requester.username)
             && !policies.never_owns(&requester.username)

@@ -111,6 +111,15 @@ impl Application {
         counts.min_by(|a, b| a.first.cmp(&b.first)).map(|counts| &counts.template.scheduling)
     }
 
+    /// Whether creators other than this one have executors in a gang, and it has none there. Only executors that our signature proves
+    /// count.
+    pub fn is_only_of_others(&self, creator: Creator, is_in: impl Fn(&SchedulingFields) -> bool) -> bool {
+        let has = |index: &CreatorIndex| {
+            index.unordered().any(|counts| counts.is_proven && is_in(&counts.template.scheduling))
+        };
+        !self.creator_index(Some(creator)).is_some_and(has) && self.indexes().iter().any(has)
+    }
+
     /// How many executors a plan visits.
     pub fn unsettled(&self) -> usize {
         let orphans = self.indexes().iter().flat_map(CreatorIndex::unordered).any(|counts| counts.orphans > 0);

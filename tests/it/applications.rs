@@ -5,7 +5,7 @@ use crate::support::*;
 use serde_json::json;
 use spark_usher::policy::{Pattern, Policy};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
+use spark_usher::snapshot::{Change, Group, GroupKey, Owner, RelatedChange, Snapshot};
 
 /// YuniKorn has the applications of all namespaces under one id each.
 #[test]
@@ -133,4 +133,70 @@ fn keys_that_only_others_set_are_protected_from_changes() {
         let reasons = validate_review(&review, &Snapshot::default(), &only(policy("volcano"))).decision.reasons;
         assert!(reasons.contains(&Reason::SchedulingChanged), "{place} {key}: {reasons:?}");
     }
+}
+
+/// Three pods that name a gang of three start it without its members.
+#[test]
+fn pod_group_of_another_creator_is_a_finding() {
+    let policies = only(policy("coscheduling"));
+    let victim = by_driver(&executor(1), &signing(), &policies).object;
+    let name = victim["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"].as_str().unwrap().to_owned();
+    let key = GroupKey { namespace: "default".into(), name: name.as_str().into(), scheduler: "coscheduling" };
+    let group = |owner| Group {
+        uid: "g".into(),
+        version: "1".into(),
+        selector: Some(APP.into()),
+        owner,
+        started: false,
+        created: None,
+        deleting: false,
+        phase: None,
+        spec: json!({"minMember": 3}),
+    };
+    let driver = driver().spec("serviceAccountName", "spark");
+    let owned = group(Some(Owner::of_pod("nb-driver".into(), DRIVER_UID.into())));
+    for group in [owned, group(None)] {
+        let mut snapshot = signing();
+        observe(&mut snapshot, &driver);
+        observe(&mut snapshot, &PodBuilder(victim.clone()).stored("e1"));
+        snapshot.apply(Change::Related(RelatedChange::Group(key.clone(), group.clone())));
+        let reasons = |pod: &PodBuilder, by: serde_json::Value| {
+            validate_review(&review(&pod.0, by), &snapshot, &policies).decision.reasons
+        };
+        let forged = executor(9)
+            .label("spark-app-selector", "spark-of-mallory")
+            .label("scheduling.x-k8s.io/pod-group", &name)
+            .spec("schedulerName", "scheduler-plugins-scheduler");
+        let mallory = || by_pod("default", "mallory", "evil-driver", "u-2");
+        assert!(reasons(&forged, mallory()).contains(&Reason::ForeignGroup), "{group:?}");
+        let person = json!({"username": "eve", "groups": ["system:authenticated"]});
+        assert!(reasons(&forged, person).contains(&Reason::ForeignGroup), "{group:?}");
+        // Its members, and a gang that is not ours.
+        let second = by_driver(&executor(2), &snapshot, &policies).object;
+        let by_driver = || by_pod("default", "spark", "nb-driver", DRIVER_UID);
+        assert_eq!(reasons(&PodBuilder(second), by_driver()), [Reason::Valid], "{group:?}");
+        let own = forged.clone().label("scheduling.x-k8s.io/pod-group", "mine");
+        assert!(!reasons(&own, mallory()).contains(&Reason::ForeignGroup));
+        // Accounts that create pods for others, and the controllers of workloads, are not asked whom for.
+        let controller = json!({"username": "system:serviceaccount:kube-system:statefulset-controller", "groups": []});
+        assert!(!reasons(&forged, controller).contains(&Reason::ForeignGroup));
+    }
+}
+
+/// Without the feature gate, the API server drops the field, and the webhook was available.
+#[test]
+fn dropped_scheduling_group_is_named() {
+    let policies = only(policy("native"));
+    let mut pod = by_driver(&executor(1), &signing(), &policies).object;
+    assert!(pod["spec"].as_object_mut().unwrap().remove("schedulingGroup").is_some());
+    let message = |pod: PodBuilder| {
+        let review = pod.created_by_pod("nb-driver", DRIVER_UID);
+        let outcome = validate_review(&review, &signing(), &policies);
+        assert_eq!(outcome.decision.reason, Reason::NotMutated);
+        outcome.response["auditAnnotations"]["message"].as_str().unwrap().to_owned()
+    };
+    let dropped = message(PodBuilder(pod));
+    assert!(dropped.contains("spec.schedulingGroup") && dropped.contains("GenericWorkload"), "{dropped}");
+    let missed = message(executor(1));
+    assert!(missed.contains("unavailable") && !missed.contains("GenericWorkload"), "{missed}");
 }
