@@ -1,6 +1,6 @@
-//! The memory of a crafted review, measured by a counting allocator: at most three times the review's size.
+//! The memory and the work of a review, measured by a counting allocator: in proportion to its size.
 //!
-//! The binary has only this test, because the allocator counts for the whole process.
+//! The allocator counts for the thread of the test.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,18 +13,20 @@
 
 mod support;
 
-use peak_alloc::PeakAlloc;
+use allocation_counter::{AllocationInfo, measure};
 use spark_usher::admission::{self, ValidationContext};
 use spark_usher::policy::{Match, Policies, Policy, Validate};
 use spark_usher::snapshot::Snapshot;
 use support::crafted::crafted;
+use support::generated::{damaged, review_of, world};
+use support::rng::Rng;
 use support::*;
 
-#[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
-
 /// The allocations that do not depend on the review's size: the response, the texts of a decision, and lists of maximum length.
-const CONSTANT: usize = 512 << 10;
+const CONSTANT: u64 = 512 << 10;
+/// Allocations of a review: so many, and one more for each so many bytes. A string with escapes, a list or a map takes one.
+const ALLOCATIONS: u64 = 500;
+const BYTES_PER_ALLOCATION: u64 = 64;
 
 /// Large enough that constant allocations are negligible; and with fewer strings and elements than are read.
 const SIZES: [usize; 2] = [4 << 20, 500 << 10];
@@ -46,31 +48,71 @@ fn policies() -> Policies {
     Policies::new((0..20).map(policy).collect(), Vec::new())
 }
 
+/// Decides about a review, of which only the head is read if it is too much.
+fn decide(body: &[u8], validates: bool, snapshot: &Snapshot, policies: &Policies) {
+    let context = ValidationContext { snapshot, own: None, settled: true };
+    let pruned = if validates { admission::prune_for_validation(body) } else { admission::prune(body) };
+    match admission::parse(&pruned) {
+        Ok(review) => {
+            let decision = match validates {
+                true => admission::admit(&review, policies, context),
+                false => admission::mutate(&review, snapshot, policies),
+            };
+            drop(admission::response::write(&review, &decision));
+        }
+        Err(error) => drop((error, admission::head::parse(body))),
+    }
+}
+
+/// Each allocated byte is written, so that the bytes count work, too.
+fn assert_in_proportion(what: &str, length: usize, measured: &AllocationInfo) {
+    let length = u64::try_from(length).unwrap();
+    let peak = measured.bytes_max + length;
+    assert!(peak <= 3 * length + CONSTANT, "{what}: {peak} bytes for a review of {length}");
+    let bytes = measured.bytes_total;
+    assert!(bytes <= 3 * length + CONSTANT, "{what}: {bytes} bytes in all for a review of {length}");
+    let count = measured.count_total;
+    assert!(
+        count <= ALLOCATIONS + length / BYTES_PER_ALLOCATION,
+        "{what}: {count} allocations for a review of {length}"
+    );
+}
+
 #[test]
-fn review_memory_is_at_most_three_times_its_size() {
+fn memory_and_work_of_a_crafted_review_are_in_proportion_to_its_size() {
     let (policies, snapshot) = (policies(), Snapshot::default());
-    let context = ValidationContext { snapshot: &snapshot, own: None, settled: true };
     for (what, body) in SIZES.into_iter().flat_map(crafted) {
         for validates in [false, true] {
             // The body is already allocated, as in the webhook.
-            let before = ALLOCATOR.current_usage();
-            ALLOCATOR.reset_peak_usage();
-            let pruned = if validates { admission::prune_for_validation(&body) } else { admission::prune(&body) };
-            match admission::parse(&pruned) {
-                Ok(review) if validates => drop(admission::validate(&review, &policies, context)),
-                Ok(review) => {
-                    let decision = admission::mutate(&review, &snapshot, &policies);
-                    drop(admission::response::write(&review, &decision));
-                }
-                Err(error) => drop((error, admission::head::parse(&body))),
-            }
-            let peak = ALLOCATOR.peak_usage() - before + body.len();
+            let measured = measure(|| decide(&body, validates, &snapshot, &policies));
+            let of = |bytes: u64| bytes as f64 / body.len() as f64;
             println!(
-                "{what}, validated {validates}: {} bytes, peak {peak}: {:.2}",
+                "{what}, validated {validates}: {} bytes, peak {:.2}, in all {:.2}, {} allocations",
                 body.len(),
-                peak as f64 / body.len() as f64
+                1.0 + of(measured.bytes_max),
+                of(measured.bytes_total),
+                measured.count_total
             );
-            assert!(peak <= 3 * body.len() + CONSTANT, "{what}: {peak} bytes for a review of {}", body.len());
+            assert_in_proportion(what, body.len(), &measured);
         }
     }
+}
+
+#[test]
+fn memory_and_work_of_generated_reviews_are_in_proportion_to_their_size() {
+    let mut most = (0, 0);
+    for seed in 0..2_000 {
+        let rng = &mut Rng::new(seed);
+        let (snapshot, policies) = world(rng);
+        let mut body = review_of(rng).to_string().into_bytes();
+        if rng.once_in(3) {
+            body = damaged(rng, body);
+        }
+        for validates in [false, true] {
+            let measured = measure(|| decide(&body, validates, &snapshot, &policies));
+            most = (most.0.max(measured.bytes_total), most.1.max(measured.count_total));
+            assert_in_proportion(&format!("seed {seed}"), body.len(), &measured);
+        }
+    }
+    println!("at most {} bytes and {} allocations", most.0, most.1);
 }

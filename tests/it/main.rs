@@ -26,6 +26,7 @@ mod exits;
 mod explain;
 mod forged_metadata;
 mod gangs;
+mod generated_reviews;
 mod https;
 mod liveness;
 mod mutation;

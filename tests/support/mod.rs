@@ -19,6 +19,7 @@ pub mod crafted;
 pub mod driver;
 #[cfg(feature = "sandbox")]
 pub mod faulty;
+pub mod generated;
 pub mod https;
 pub mod module_graph;
 pub mod mounted;
