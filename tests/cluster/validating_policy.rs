@@ -161,7 +161,7 @@ policies:
   validate: Warn
 - name: prod
   match:
-    namespaceSelector: {matchLabels: {env: prod}, matchExpressions: [{key: a, operator: NotIn, values: [y, x]}]}
+    namespaceSelector: {matchLabels: {env: prod}, matchExpressions: [{key: a, operator: NotIn, values: ["y", x]}]}
     podSelector: {matchExpressions: [{key: tier, operator: In, values: [lead, silver]}]}
   scheduler: {type: yunikorn}
   queue: root.a
