@@ -378,7 +378,7 @@ impl Cluster {
 
     /// Objects of this test's namespace.
     pub fn objects(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
-        let api_version = format!("{group}/{version}");
+        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         let plural = format!("{}s", kind.to_lowercase());
         let resource =
             ApiResource { group: group.into(), version: version.into(), api_version, kind: kind.into(), plural };
