@@ -148,7 +148,7 @@ reasons! {
         SchedulingChanged = Warning;
         /// Validation: an account that is not trusted changed the role or application of an existing pod.
         ApplicationChanged = Warning;
-        /// Validation: owner, scheduler or gang are missing (webhook unavailable or reverted), or annotations are forged.
+        /// Validation: owner, scheduler, gang or application are missing (webhook unavailable or reverted), or annotations are forged.
         NotMutated = Warning;
         /// Validation: the pod requests nodes that are reserved for another scheduler (`nodePool`).
         OtherScheduler = Warning;
@@ -162,7 +162,7 @@ reasons! {
     Http {
         /// The body is not an AdmissionReview of admission.k8s.io/v1.
         BadReview = Warning;
-        /// The review exceeds 20 MiB, or has a longer list or map than any pod: the strictest policy that may match decides.
+        /// The review, or the node affinity of its pod, exceeds a limit of length: the strictest policy that may match decides.
         TooLarge = Undecided;
         /// The content type is not application/json.
         WrongContentType = Warning;

@@ -98,7 +98,7 @@ fn decide<'a>(
         strict |= policy.strict;
     }
     let sentence =
-        "the review exceeds 20 MiB, or 1,024 labels, annotations, owners or groups: reduce the size of the pod"
+        "the review exceeds 20 MiB, 1,024 labels, annotations or owners, or 262,144 strings, lists, maps and elements: reduce the size of the pod"
             .to_owned();
     if validates {
         draft.find(Reason::TooLarge, sentence);

@@ -71,7 +71,7 @@ fn namespace_unknown<'a>(context: &MutationContext<'_, 'a>) -> Draft<'a> {
     Draft::noted(
         Reason::NamespaceUnknown,
         format!(
-            "namespace {} has not been observed yet, and its labels select the policy: the pod was not changed",
+            "namespace {} was neither observed nor found, and its labels select the policy: the pod was not changed",
             context.review.namespace
         ),
     )

@@ -150,7 +150,8 @@ fn created(
             );
         }
     }
-    let lacks: Vec<&str> = should.mutations().iter().filter_map(missing_fields).collect();
+    let mut lacks: Vec<&str> = should.mutations().iter().filter_map(missing_fields).collect();
+    lacks.dedup();
     if !lacks.is_empty() {
         // The API server drops the field, and nothing else, if its feature is disabled.
         let is_dropped = pod.annotation(annotations::BY).is_some() && lacks == [SCHEDULING_GROUP];

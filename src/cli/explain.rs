@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
 
 use super::output::{FAILED, OK, Output, UNREADABLE, plain};
 use crate::admission::{self, Decision, Operation, ValidationContext};
@@ -13,8 +14,8 @@ use crate::config::{self, Config};
 use crate::http::limits::MAX_BODY;
 use crate::policy::Validate;
 use crate::snapshot::{
-    Change, Conf, Namespace, ObservedPod, OwnerKind, PodChange, RelatedChange, ServiceOwner, Snapshot, Workload,
-    WorkloadKey,
+    Change, Conf, Namespace, Node, ObservedPod, OwnerKind, PodChange, RelatedChange, Replaced, ServiceOwner, Snapshot,
+    Workload, WorkloadKey,
 };
 use crate::spark::conf::AppConf;
 use crate::spark::ids::PodKey;
@@ -99,7 +100,7 @@ fn explain(args: &Args) -> Result<Explained, String> {
     };
     let (review, creator) =
         review(args, &text, &snapshot).map_err(|error| format!("{}: {error}", args.file.display()))?;
-    let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
+    let body = bytes(&review)?;
     let pruned = admission::prune(&body);
     let (read, whole) = read(&body, &pruned).map_err(|error| format!("{}: {error}", args.file.display()))?;
     let decision = if whole {
@@ -116,6 +117,35 @@ fn explain(args: &Args) -> Result<Explained, String> {
 /// Context of the validation: no account of our own, and not every namespace.
 fn validation_context(snapshot: &Snapshot) -> ValidationContext<'_> {
     ValidationContext { snapshot, own: None, settled: true }
+}
+
+/// The review with its objects last, as API servers send it: of a large one, only the fields before them are read.
+fn bytes(review: &Value) -> Result<Vec<u8>, String> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Ordered<'v> {
+        kind: &'v Value,
+        api_version: &'v Value,
+        request: ObjectsLast<'v>,
+    }
+    struct ObjectsLast<'v>(&'v Map<String, Value>);
+    impl Serialize for ObjectsLast<'_> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let is_object = |key: &str| matches!(key, "object" | "oldObject");
+            let (objects, head): (Vec<_>, Vec<_>) = self.0.iter().partition(|(key, _)| is_object(key));
+            serializer.collect_map(head.into_iter().chain(objects))
+        }
+    }
+    let member = |key: &str| review.get(key).unwrap_or(&Value::Null);
+    let bytes = match member("request").as_object() {
+        Some(request) => serde_json::to_vec(&Ordered {
+            kind: member("kind"),
+            api_version: member("apiVersion"),
+            request: ObjectsLast(request),
+        }),
+        None => serde_json::to_vec(review),
+    };
+    bytes.map_err(|error| error.to_string())
 }
 
 /// Reads a review as the webhook does: whole, or only its head if it is too large.
@@ -164,7 +194,7 @@ impl Explained {
             return Ok(());
         }
         json::set(&mut review, &["request", "object"], self.object.clone());
-        let body = serde_json::to_vec(&review).map_err(|error| error.to_string())?;
+        let body = bytes(&review)?;
         let pruned = admission::prune_for_validation(&body);
         let (read, whole) = read(&body, &pruned)?;
         let validation = if whole {
@@ -305,7 +335,7 @@ fn assumed_creator(pod: &Value, namespace: &str, snapshot: &Snapshot) -> (Value,
 /// Builds a snapshot of the other objects in the cluster.
 fn other_objects(text: &str) -> Result<Snapshot, String> {
     let mut snapshot = Snapshot::default();
-    let (mut drivers, mut properties) = (Vec::new(), BTreeMap::new());
+    let (mut drivers, mut properties, mut nodes) = (Vec::new(), BTreeMap::new(), Vec::new());
     for object in super::input::documents(text)? {
         let name = json::text(&object, &["metadata", "name"]).to_owned();
         let namespace = json::text(&object, &["metadata", "namespace"]).to_owned();
@@ -366,13 +396,22 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
             "PriorityClass" => {
                 snapshot.apply(Change::Related(RelatedChange::PriorityClass(name.into())));
             }
+            "Node" => {
+                if let Some(node) = Node::read(&object.to_string()) {
+                    nodes.push((name.into(), node));
+                }
+            }
+            // Nothing that is explained depends on quotas, but a dump of a namespace has them.
+            "ResourceQuota" => {}
             other => {
                 return Err(format!(
-                    "expected Pods, Namespaces, ConfigMaps, Services and PriorityClasses, found kind {other}"
+                    "expected Pods, Namespaces, ConfigMaps, Services, Nodes, PriorityClasses, StatefulSets, ReplicaSets and \
+                     Deployments, found kind {other}"
                 ));
             }
         }
     }
+    snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(nodes))));
     for (key, driver) in drivers {
         let conf = driver.conf_map.and_then(|map| properties.get(&(key.namespace().to_owned(), map.to_string())));
         if let Some(conf) = conf {

@@ -80,7 +80,10 @@ impl Vouching {
         };
         let differences = differences(live, &expected);
         if !differences.is_empty() {
-            return Vouched::Nothing(differences.join("; "));
+            return Vouched::Nothing(format!(
+                "{}; expected the creator policy for account {account}",
+                differences.join("; ")
+            ));
         }
         let created =
             live.iter().filter_map(|object| text(object, &["metadata", "creationTimestamp"]).parse().ok()).max();
@@ -181,7 +184,7 @@ mod tests {
             },
             &|live| drop(live[2]["spec"]["validations"].as_array_mut().unwrap().pop()),
         ] {
-            assert!(nothing(change).contains("was changed"), "{}", nothing(change));
+            assert!(nothing(change).contains("differs from"), "{}", nothing(change));
         }
         let other = vouching().judge(&stored(), "system:serviceaccount:a:b", at("2026-11-26T10:00:00Z"));
         assert!(matches!(other, Vouched::Nothing(_)), "it exempts another account");

@@ -238,7 +238,8 @@ fn parse(text: &str) -> Result<PolicyFile, BadConfig> {
     let mut path = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            path = error.path().to_string();
+            // Spanned values are maps to the library.
+            path = error.path().to_string().replace(".value", "");
             error.into_inner()
         })
     });
@@ -260,6 +261,15 @@ fn expected(message: &str) -> String {
         "expected sequence start" => return "expected a list".to_owned(),
         "expected mapping start" => return "expected a map of keys and values".to_owned(),
         "expected string scalar" => return "expected a string".to_owned(),
+        _ if message.contains("invalid type: unit value, ") => {
+            return message.replace("invalid type: unit value, ", "found no value, ");
+        }
+        _ if message.starts_with("cannot deserialize null into string") => {
+            return "found no value, expected a string".to_owned();
+        }
+        _ if message.starts_with("multiple YAML documents") => {
+            return "expected one YAML document, found several".to_owned();
+        }
         // The rest is about the settings of the library.
         _ if message.starts_with("duplicate mapping key") => {
             let message = message.split(", set ").next().unwrap_or_default();
@@ -286,6 +296,10 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
     let refuse =
         |location: Location, key: &str, message: String| wrong(text, location, &format!("{at}.{key}"), message);
     let name = &*file.name;
+    if name == policy::CATCH_ALL {
+        let why = format!("{name:?} is the name of the catch-all policy that comes last: expected another name");
+        return Err(refuse(file.name.at(), "name", why));
+    }
     if name.is_empty() || name.len() > 40 || !name.bytes().all(is_dns_byte) {
         return Err(refuse(file.name.at(), "name", format!("{name:?}: expected 1 to 40 characters of a-z, 0-9 and -")));
     }

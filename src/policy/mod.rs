@@ -174,6 +174,8 @@ impl SchedulerChoice {
     }
 }
 
+/// The name of the implicit policy that comes last.
+pub const CATCH_ALL: &str = "default";
 /// The scheduler that every cluster has.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
@@ -181,7 +183,7 @@ impl Policy {
     /// The implicit last policy: ownership only, for every pod.
     pub fn fallback() -> Policy {
         Policy {
-            name: "default".into(),
+            name: CATCH_ALL.into(),
             matches: Match::everything(),
             scheduler: SchedulerChoice::of(&crate::gang::NONE),
             queue: None,

@@ -445,7 +445,7 @@ fn differences_from_policy_file_are_reported() {
     assert_eq!(differs(&|live| drop(live.remove(0))), format!("{KIND} {name} is missing"));
     assert_eq!(
         differs(&|live| live[1]["spec"]["validationActions"] = json!(["Audit"])),
-        format!("{BINDING} {name} was changed after it was generated")
+        format!("{BINDING} {name} differs from the generated one")
     );
     assert!(differs(&|live| live[0]["spec"]["failurePolicy"] = "Ignore".into()).contains("was changed"));
     assert!(

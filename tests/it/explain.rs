@@ -315,6 +315,8 @@ fn invalid_policy_file_is_rejected_with_line_key_and_expected_value() {
         ("nodes: {failures: many}", 1, "nodes.failures", "expected a whole number"),
         ("recovery: {stuck: {mode: off, mode: act}}", 1, "recovery.stuck", "mode: expected each key once"),
         ("policies: [", 2, "", ""),
+        ("policies:\n- name: default", 2, "policies[0].name", "expected another name"),
+        ("policies:\n- name:", 2, "policies[0].name", "found no value, expected a string"),
     ] {
         let output = check_policy(text);
         assert_eq!(code(&output), 1, "{text}");
@@ -531,4 +533,32 @@ fn numeric_resource_quantities_are_accepted() {
     let (_folder, pods) = file("pods.yaml", &text.replace("name: e", "name: f, uid: u"));
     let explained = usher(&["explain", "-f", "-", "--pods", pods.to_str().unwrap()], text);
     assert_eq!(code(&explained), 0, "{}", err(&explained));
+}
+
+/// As the webhook, which reads only the head of such a review.
+#[test]
+fn review_beyond_a_limit_is_explained_by_its_head() {
+    let mut pod = executor(1);
+    pod.0["spec"]["containers"][0]["env"] =
+        (0..60_000).map(|n| json!({"name": format!("A{n}"), "value": "x"})).collect();
+    let strict = policy_file("policies: [{name: s, strict: true, validate: Enforce}]");
+    let (_folder, config) = file("strict.yaml", &strict);
+    let output = usher(&["explain", "-f", "-", "--config", config.to_str().unwrap()], &pod.0.to_string());
+    assert_eq!(code(&output), 1, "{}", err(&output));
+    assert!(out(&output).contains("TooLarge") && out(&output).contains("262,144"), "{}", out(&output));
+}
+
+#[test]
+fn explain_reads_nodes_and_ignores_quotas() {
+    let others = json!({"kind": "List", "items": [
+        {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}},
+        {"kind": "Node", "metadata": {"name": "n1", "uid": "n", "labels": {"pool": "spark"}}, "status": {}},
+    ]});
+    let (_folder, pods) = file("pods.json", &others.to_string());
+    let (_config, config) =
+        file("c.yaml", &policy_file("policies: [{name: p, scheduler: {type: volcano}, nodePool: {pool: spark}}]"));
+    let on_node = executor(1).spec("nodeName", "n1").spec("schedulerName", "mine");
+    let args = ["explain", "-f", "-", "--config", config.to_str().unwrap(), "--pods", pods.to_str().unwrap()];
+    let output = usher(&args, &on_node.0.to_string());
+    assert!(out(&output).contains("can only run on nodes with pool=spark"), "{}{}", out(&output), err(&output));
 }

@@ -91,7 +91,7 @@ fn unobserved_namespace_with_namespace_selector_gets_warning_and_no_patch() {
     policy.matches = namespaces_with("env", "prod");
     let outcome = by_driver(&executor(1), &cold(), &only(policy.clone()));
     assert_eq!((outcome.decision.reason, &outcome.patch), (Reason::NamespaceUnknown, &json!([])));
-    assert!(warnings(&outcome).contains("namespace default has not been observed yet"));
+    assert!(warnings(&outcome).contains("namespace default was neither observed nor found"));
     let mut warm = cold();
     observe_namespace(&mut warm, "default", &[("env", "prod")], &[]);
     assert_eq!(by_driver(&executor(1), &warm, &only(policy)).decision.reason, Reason::SchedulingSet);

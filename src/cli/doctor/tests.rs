@@ -331,10 +331,7 @@ fn validating_policies_that_differ_from_policy_file_yield_warning() {
     let mut facts = healthy();
     facts.policy_objects = Ok(generated(&account, POLICY));
     facts.policy_objects.as_mut().unwrap()[1]["spec"]["validationActions"] = json!(["Warn"]);
-    warned(
-        &facts,
-        "ValidatingAdmissionPolicyBinding spark-usher-batch.spark-usher.io was changed after it was generated",
-    );
+    warned(&facts, "ValidatingAdmissionPolicyBinding spark-usher-batch.spark-usher.io differs from the generated one");
     facts.policy_objects = Ok(generated("system:serviceaccount:elsewhere:spark-usher", POLICY));
     warned(&facts, "do not trust system:serviceaccount:spark-usher:spark-usher");
     facts.policy_objects = Err("validatingadmissionpolicies is forbidden".into());

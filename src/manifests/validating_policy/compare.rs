@@ -25,7 +25,7 @@ pub fn differences(live: &[Value], expected: &[Value]) -> Vec<String> {
         if text(found, &hash) != text(object, &hash) {
             out.push(format!("{} was generated from another policy file", called(object)));
         } else if !contained {
-            out.push(format!("{} was changed after it was generated", called(object)));
+            out.push(format!("{} differs from the generated one", called(object)));
         }
     }
     let extra = live.iter().filter(|found| !expected.iter().any(|object| same(found, object)));
