@@ -139,7 +139,7 @@ async fn run() {
     let cluster = Cluster::start().await;
     let ca = cluster.folder().join("serving.pem").display().to_string();
     let arguments = ["--self-signed-for", "localhost", "--ca-out", &ca, "--log", "info"];
-    let config = "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: batch, scheduler: {type: volcano}, queue: analytics}]";
+    let config = "policies: [{name: batch, scheduler: {type: volcano}, queue: analytics}]";
     let server = Process::start_serving(&arguments, &[], &cluster, "one", config, &cluster.kubeconfig());
     eventually("the replica leads", async || server.is_ready().await && server.leads()).await;
     let dialer = Dialer::new(server.webhook, &ca);

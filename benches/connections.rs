@@ -69,7 +69,7 @@ async fn run() {
     if let Some(most) = &most {
         arguments.extend(["--max-connections", most]);
     }
-    let config = "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: batch, scheduler: {type: volcano}, queue: analytics}]";
+    let config = "policies: [{name: batch, scheduler: {type: volcano}, queue: analytics}]";
     let server = Process::start_serving(&arguments, &[], &cluster, "one", config, &cluster.kubeconfig());
     eventually("the replica is ready", async || server.is_ready().await).await;
     let dialer = Dialer::new(server.webhook, &ca);

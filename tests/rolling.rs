@@ -25,8 +25,7 @@ use support::process::Process;
 use support::*;
 
 const SECRET: &str = "spark-usher-tls";
-const POLICY: &str =
-    "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: batch, scheduler: {type: volcano}}]";
+const POLICY: &str = "policies: [{name: batch, scheduler: {type: volcano}}]";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rolling_restart_at_500_reviews_per_second_fails_no_review() {
