@@ -8,10 +8,13 @@ use crate::spark::pod::Pod;
 use crate::spark::role::Role;
 
 /// The id of the application that a pod is in: of its namespace, its driver's name and its app selector. A driver without a name, and
-/// executors whose driver's name the review does not state, are applications of their requester. `None` for a pod that names no
-/// application.
+/// executors whose driver's name the review does not state, are applications of their requester. `None` for an executor that
+/// names no application.
 pub(super) fn id(review: &Review<'_>, pod: &Pod<'_>, driver: Option<&str>) -> Option<String> {
-    let selector = pod.app_selector().filter(|selector| !selector.is_empty())?;
+    let selector = match pod.role() {
+        Role::Driver => pod.app_selector().unwrap_or_default(),
+        _ => pod.app_selector().filter(|selector| !selector.is_empty())?,
+    };
     match driver {
         Some(driver) => Some(gang::application_id(&review.namespace, driver, selector)),
         None => {

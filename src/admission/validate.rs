@@ -58,6 +58,14 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     let (policy, next) = (chosen(was), chosen(pod));
     let mut draft = Draft::new(Reason::Valid);
     draft.policy = Some(&policy.name);
+    // The queue must be one that each policy which may match allows.
+    let queues = |pod: &Pod<'_>, old: Option<&Pod<'_>>, draft: &mut Draft<'_>| {
+        let mut candidates = policies.candidates(&review.namespace, known, was);
+        let _ = candidates.any(|policy| {
+            queue(review, pod, old, snapshot, policy, policies, draft);
+            draft.findings.iter().any(|(reason, _)| *reason == Reason::QueueNotAllowed)
+        });
+    };
     let trusted = is_trusted(&review.requester, policies, own);
     match old {
         None => {
@@ -67,14 +75,14 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
                 group(review, pod, snapshot, policies, &mut draft);
             }
             scheduler(pod, snapshot, policies, &mut draft);
-            queue(review, pod, None, snapshot, policy, policies, &mut draft);
+            queues(pod, None, &mut draft);
         }
         Some(old) => {
             changed(review, old, pod, &mut draft);
             if trusted {
                 draft.trust(Reason::TrustedWriter);
             } else {
-                queue(review, pod, Some(old), snapshot, policy, policies, &mut draft);
+                queues(pod, Some(old), &mut draft);
                 if sets_scheduling(old) != sets_scheduling(pod) {
                     // The node constraints of a pod with a scheduling gate can still change.
                     scheduler(pod, snapshot, policies, &mut draft);
@@ -167,11 +175,13 @@ fn created(
 /// and of those that were created while the mutating webhook was unavailable: the others get their own.
 fn application(review: &Review<'_>, pod: &Pod<'_>, policies: &Policies, draft: &mut Draft<'_>) {
     let keys = gang::TABLE.iter().flat_map(|scheduler| scheduler.app_keys.iter().chain(scheduler.more_app_keys));
+    // Without the others, YuniKorn reads the app selector, which nothing here ever gives such a value.
+    let selector = (MetadataField::Label, labels::APP_SELECTOR);
     let mut own = None;
-    for (place, key) in keys {
+    for (place, key) in keys.chain([&selector]) {
         let Some(present) = place.value(pod, key).filter(|value| gang::is_application_id(value)) else { continue };
         let own = own.get_or_insert_with(|| application::id_of_review(review, pod, policies));
-        if own.as_deref() != Some(present) {
+        if own.as_deref() != Some(present) || *key == labels::APP_SELECTOR {
             let sentence = format!(
                 "the pod names application {} ({key}), which is that of another driver: remove it",
                 shown(present)
@@ -184,8 +194,11 @@ fn application(review: &Review<'_>, pod: &Pod<'_>, policies: &Policies, draft: &
 /// Finds a pod that names a PodGroup of ours which belongs to a driver of another account, or whose members another creator created: a
 /// few such pods reach its minMember, and the members start without each other.
 fn group(review: &Review<'_>, pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, draft: &mut Draft<'_>) {
-    for scheduler in gang::TABLE {
-        let Some(name) = scheduler.group_key.of_pod(pod) else { continue };
+    let named = gang::TABLE.iter().flat_map(|scheduler| {
+        let more = scheduler.more_group_keys.iter().filter_map(|(place, key)| place.value(pod, key));
+        scheduler.group_key.of_pod(pod).into_iter().chain(more).map(move |name| (*scheduler, name))
+    });
+    for (scheduler, name) in named {
         let key = GroupKey { namespace: (*review.namespace).into(), name: name.into(), scheduler: scheduler.kind };
         let Some(present) = snapshot.groups.get(&key) else { continue };
         let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();

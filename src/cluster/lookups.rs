@@ -19,7 +19,7 @@ use crate::snapshot::{Conf, DriverPod, MAX_QUOTAS, Namespace, ObservedPod, Quota
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
-use crate::text::truncated;
+use crate::text::{is_dns_label, truncated};
 
 /// The longest name of a scheduler that is kept.
 const MAX_SCHEDULER: usize = 253;
@@ -40,6 +40,10 @@ impl View for AnyPod {
 
 /// The labels and annotations of a namespace, by one request; `None` if it does not exist or the request fails.
 pub async fn namespace(client: Client, name: Arc<str>) -> Option<Namespace> {
+    // A client writes the name: it must not become another path.
+    if !is_dns_label(&name) {
+        return None;
+    }
     let namespaces: Api<Viewed<Namespace>> = Api::all_with(client, &resource("", "v1", "Namespace", "namespaces"));
     namespaces.get(&name).await.ok()?.view
 }

@@ -5,6 +5,9 @@
 use super::scheduler::{BASE, GangScheduler};
 use crate::annotations::MetadataField;
 
+const GROUP_KEYS: &[(MetadataField, &str)] =
+    &[(MetadataField::Annotation, "pod-group-name"), (MetadataField::Label, "kai.scheduler/subgroup-name")];
+
 pub(super) static KAI: GangScheduler = GangScheduler {
     kind: "kai",
     default_name: Some("kai-scheduler"),
@@ -12,7 +15,9 @@ pub(super) static KAI: GangScheduler = GangScheduler {
     more_queue_keys: &[(MetadataField::Label, "runai/queue")],
     // `plugins/defaultgrouper/default_grouper.go`, calculateQueueName.
     fallback_queue_keys: &[(MetadataField::Label, "project")],
-    gang_keys: &[(MetadataField::Annotation, "pod-group-name"), (MetadataField::Label, "kai.scheduler/subgroup-name")],
+    gang_keys: GROUP_KEYS,
+    // Its podgrouper writes them.
+    own_keys: GROUP_KEYS,
     accounts: &["system:serviceaccount:kai-scheduler:*"],
     groups_by_top_owner: true,
     ..BASE

@@ -22,6 +22,7 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     default_name: Some("koord-scheduler"),
     shapes: &[Shape::Executors],
     group_key: GroupKeyField::Metadata(MetadataField::Label, "pod-group.scheduling.sigs.k8s.io"),
+    more_group_keys: &[(MetadataField::Label, LIGHTWEIGHT_NAME), (MetadataField::Annotation, NAME)],
     queue_key: Some((MetadataField::Label, "quota.scheduling.koordinator.sh/name")),
     more_keys: &[(MetadataField::Annotation, NAME), (MetadataField::Annotation, MIN_AVAILABLE)],
     gang_keys: &[

@@ -269,7 +269,8 @@ mod tests {
     #[test]
     fn table_has_every_key_by_which_a_scheduler_decides() {
         for scheduler in TABLE {
-            let keys = scheduler.keys().chain(scheduler.fallback_queue_keys.iter().copied());
+            let more = [scheduler.fallback_queue_keys, scheduler.own_keys];
+            let keys = scheduler.keys().chain(more.into_iter().flatten().copied());
             let mut row: Vec<String> = keys.map(|(place, key)| format!("{}/{key}", place.as_str())).collect();
             row.sort_unstable();
             row.dedup();

@@ -22,6 +22,8 @@ pub struct GangScheduler {
     pub shapes: &'static [Shape],
     /// The field by which a pod names its gang.
     pub group_key: GroupKeyField,
+    /// Other keys by which a pod names its gang; all of them are [`GangScheduler::gang_keys`].
+    pub more_group_keys: &'static [(MetadataField, &'static str)],
     /// The key by which a pod names its queue.
     pub queue_key: Option<(MetadataField, &'static str)>,
     /// Other keys from which the scheduler reads the queue.
@@ -42,6 +44,9 @@ pub struct GangScheduler {
     /// Besides the group key, the keys that make a pod a member of a gang, or state its size. A pod that has one of them with
     /// another value than ours is in a gang that its creator manages.
     pub gang_keys: &'static [(MetadataField, &'static str)],
+    /// Those of [`GangScheduler::gang_keys`] that the scheduler itself writes onto every pod of its own, whatever the policies say: a
+    /// change of them is not refused.
+    pub own_keys: &'static [(MetadataField, &'static str)],
     /// The name prefix, followed by a uid, of groups that the scheduler itself creates and sets on pods.
     pub auto_group_prefix: Option<&'static str>,
     /// Accounts of its controllers, with * and ?, as its own manifests install them.
@@ -70,6 +75,7 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     default_name: None,
     shapes: &[Shape::Pods],
     group_key: GroupKeyField::None,
+    more_group_keys: &[],
     queue_key: None,
     more_queue_keys: &[],
     fallback_queue_keys: &[],
@@ -78,6 +84,7 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     app_keys: &[],
     more_app_keys: &[],
     gang_keys: &[],
+    own_keys: &[],
     auto_group_prefix: None,
     accounts: &[],
     groups_by_top_owner: false,
@@ -224,10 +231,11 @@ impl GangScheduler {
         self.shapes.first().copied().unwrap_or(Shape::Pods)
     }
 
-    /// Every label and annotation by which a pod names its gang, its queue or its application to this scheduler, or their numbers.
+    /// Every label and annotation by which a pod names its gang, its queue or its application to this scheduler, or their numbers,
+    /// except [`GangScheduler::own_keys`].
     pub fn keys(&self) -> impl Iterator<Item = (MetadataField, &'static str)> {
-        let more = [self.more_queue_keys, self.more_app_keys, self.gang_keys];
-        self.written_keys().chain(more.into_iter().flatten().copied())
+        let more = [self.more_queue_keys, self.more_app_keys, self.gang_keys].into_iter().flatten();
+        self.written_keys().chain(more.copied()).filter(|key| !self.own_keys.contains(key))
     }
 
     /// Every label and annotation that we may write for this scheduler.

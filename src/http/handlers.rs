@@ -13,7 +13,9 @@ use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::runtime::clock;
 use crate::snapshot::{Namespace, Snapshot};
-use crate::text::shown;
+use crate::spark::pod::Pod;
+use crate::spark::role::Role;
+use crate::text::{is_dns_label, shown};
 
 /// Answers one review.
 pub trait Handler: Send + Sync + 'static {
@@ -47,6 +49,15 @@ pub trait Namespaces: Send + Sync + 'static {
     fn find(&self, name: Arc<str>, within: Duration) -> BoxFuture<'static, Option<Arc<Namespace>>>;
 }
 
+/// Whether a decision about the review depends on its policy. Of a review of which only the head was read, this is assumed.
+fn is_decided(review: &Review<'_>) -> bool {
+    let is_spark = |pod: &Option<Pod<'_>>| pod.as_ref().is_some_and(|pod| pod.role() != Role::Other);
+    let is_head = review.pod.is_none();
+    (review.is_pod || review.is_status)
+        && matches!(review.operation, Operation::Create | Operation::Update)
+        && (is_head || is_spark(&review.pod) || is_spark(&review.old))
+}
+
 /// States the namespace of a review, or what has to be found out first.
 fn with_namespace<'a>(
     review: Review<'a>,
@@ -56,8 +67,12 @@ fn with_namespace<'a>(
 ) -> Result<Review<'a>, Unobserved> {
     match namespace {
         Lookup::Found(found) => Ok(Review { found: Some(found.clone()), ..review }),
+        // The name becomes part of a request: what is no name of a namespace comes from no API server.
         Lookup::None
-            if snapshot.namespace(&review.namespace).is_none() && policies.depend_on_labels_of(&review.namespace) =>
+            if is_decided(&review)
+                && is_dns_label(&review.namespace)
+                && snapshot.namespace(&review.namespace).is_none()
+                && policies.depend_on_labels_of(&review.namespace) =>
         {
             Err(Unobserved((*review.namespace).into()))
         }

@@ -156,7 +156,11 @@ impl Webhook {
         match self.decided_on_thread(&permit, &read, Lookup::None).await? {
             Ok(response) => Ok(response),
             Err(unobserved) => {
-                let namespace = self.find(unobserved, deadline).await;
+                let namespace = tokio::select! {
+                    biased;
+                    namespace = self.find(unobserved, deadline) => namespace,
+                    () = others_waited(&permit) => Lookup::Failed,
+                };
                 self.decided_on_thread(&permit, &read, namespace).await?.map_err(|_| Failure::Panicked)
             }
         }
@@ -164,7 +168,9 @@ impl Webhook {
 
     async fn find(&self, Unobserved(name): Unobserved, deadline: Duration) -> Lookup {
         // The other half of the time is for reading, deciding and the way back.
-        self.namespaces.find(name, MAX_FINDING.min(deadline / 2)).await.map_or(Lookup::Failed, Lookup::Found)
+        let within = MAX_FINDING.min(deadline / 2);
+        let found = tokio::time::timeout(within, self.namespaces.find(name, within)).await;
+        found.ok().flatten().map_or(Lookup::Failed, Lookup::Found)
     }
 
     /// The decision about a large review. Body and permit are kept until it is made, also if the client is gone.
@@ -315,13 +321,16 @@ async fn read_large(mut body: Body, permit: &Permit, deadline: Duration) -> Resu
         biased;
         read = reading => read?,
         () = tokio::time::sleep(deadline.min(MAX_READING)) => return Err(Failure::TooSlow),
-        () = async {
-            permit.wanted().await;
-            tokio::time::sleep(READING_IF_OTHERS_WAIT).await;
-        } => return Err(Failure::Overloaded),
+        () = others_waited(permit) => return Err(Failure::Overloaded),
     }
     let bytes = bytes.freeze();
     Ok(if is_whole { Read::Whole(bytes) } else { Read::Head(bytes) })
+}
+
+/// Ends when other large reviews have waited for this permit for a while.
+async fn others_waited(permit: &Permit) {
+    permit.wanted().await;
+    tokio::time::sleep(READING_IF_OTHERS_WAIT).await;
 }
 
 fn text(status: StatusCode, message: String) -> Response {

@@ -260,7 +260,25 @@ impl Policies {
         Some(&self.catch_all)
     }
 
-    /// The strictest of the policies of which one is the first to match a pod; of equal ones the first.
+    /// The policies of which one is the first to match a pod: one, if the namespace is known or no policy before it depends on that.
+    pub fn candidates(
+        &self,
+        namespace: &str,
+        known: Option<&Namespace>,
+        pod: &Pod<'_>,
+    ) -> impl Iterator<Item = &Policy> {
+        let mut is_reached = true;
+        self.iter().filter(move |policy| {
+            let matched = match is_reached {
+                true => policy.matches.matches_pod(namespace, known, pod.metadata.labels.as_ref()),
+                false => Some(false),
+            };
+            is_reached &= matched != Some(true);
+            matched != Some(false)
+        })
+    }
+
+    /// The strictest of the [`Policies::candidates`]; of equal ones the first.
     pub fn strictest<K: Ord>(
         &self,
         namespace: &str,
@@ -268,17 +286,8 @@ impl Policies {
         pod: &Pod<'_>,
         strictness: impl Fn(&Policy) -> K,
     ) -> &Policy {
-        let mut strictest = None;
-        for policy in self.iter() {
-            let matched = policy.matches.matches_pod(namespace, known, pod.metadata.labels.as_ref());
-            if matched != Some(false) && strictest.is_none_or(|most| strictness(policy) > strictness(most)) {
-                strictest = Some(policy);
-            }
-            if matched == Some(true) {
-                break;
-            }
-        }
-        strictest.unwrap_or(&self.catch_all)
+        let stricter = |most, policy| if strictness(policy) > strictness(most) { policy } else { most };
+        self.candidates(namespace, known, pod).reduce(stricter).unwrap_or(&self.catch_all)
     }
 
     /// Whether the policy of a pod may depend on the labels of this namespace.

@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use ring::digest::{Digest, SHA256, digest};
 
+/// So often are changing files read until two reads agree.
+const READS: usize = 10;
+
 /// Files that belong together.
 #[derive(Debug)]
 pub struct Watched {
@@ -45,19 +48,23 @@ impl Watched {
     /// The contents, if any differs from the last read, as soon as two reads this far apart agree: a program that writes a file in
     /// place makes it short first.
     pub async fn read_if_changed_and_at_rest(&mut self, apart: Duration) -> io::Result<Option<Vec<Vec<u8>>>> {
+        let taken = self.seen.clone();
         let Some(mut contents) = self.read_if_changed().await? else { return Ok(None) };
-        loop {
+        let mut outcome = Err(io::Error::other("the content changes all the time"));
+        for _ in 0..READS {
             tokio::time::sleep(apart).await;
             match self.read_if_changed().await {
-                Ok(None) => return Ok(Some(contents)),
+                Ok(None) => return Ok((self.seen != taken).then_some(contents)),
                 Ok(Some(newer)) => contents = newer,
                 Err(error) => {
-                    // What was read has not been taken: the next read is a change again.
-                    self.seen = None;
-                    return Err(error);
+                    outcome = Err(error);
+                    break;
                 }
             }
         }
+        // What was read has not been taken.
+        self.seen = taken;
+        outcome
     }
 }
 
@@ -123,6 +130,14 @@ mod tests {
         };
         let (taken, ()) = tokio::join!(watched.read_if_changed_and_at_rest(apart), writes);
         assert_eq!(taken.unwrap(), Some(vec![b"new".to_vec()]));
+        // What is as it was before is no change.
+        write("other");
+        let restores = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            write("new");
+        };
+        let (taken, ()) = tokio::join!(watched.read_if_changed_and_at_rest(apart), restores);
+        assert_eq!(taken.unwrap(), None);
         // A file that vanishes meanwhile is an error, and a change when it is back.
         write("newer");
         let vanishes = async {

@@ -103,6 +103,10 @@ fn application_of_another_driver_is_a_finding() {
             assert!(!reasons(place, key, &id("default", "nb-driver")).contains(&Reason::ForeignApplication));
         }
         assert!(!reasons("labels", "applicationId", "mine").contains(&Reason::ForeignApplication));
+        // YuniKorn reads the selector of a pod without the other keys.
+        assert!(
+            reasons("labels", "spark-app-selector", &id("team-b", "nb-driver")).contains(&Reason::ForeignApplication)
+        );
     }
     // YuniKorn reads the app selector of a pod that lost our id.
     let policies = only(policy("yunikorn"));
@@ -124,7 +128,6 @@ fn keys_that_only_others_set_are_protected_from_changes() {
         ("labels", "kueue.x-k8s.io/prebuilt-workload-name"),
         ("labels", "pod-group.scheduling.sigs.k8s.io/name"),
         ("annotations", "gang.scheduling.koordinator.sh/groups"),
-        ("annotations", "pod-group-name"),
     ] {
         let old = executor(1).stored("e1");
         let mut new = old.clone();
@@ -199,4 +202,55 @@ fn dropped_scheduling_group_is_named() {
     assert!(dropped.contains("spec.schedulingGroup") && dropped.contains("GenericWorkload"), "{dropped}");
     let missed = message(executor(1));
     assert!(missed.contains("unavailable") && !missed.contains("GenericWorkload"), "{missed}");
+}
+
+/// Koordinator takes the gang from three keys.
+#[test]
+fn every_key_that_names_a_group_is_compared_with_its_creator() {
+    let policies = only(policy("koordinator"));
+    let mut snapshot = signing();
+    observe(&mut snapshot, &driver().spec("serviceAccountName", "spark"));
+    let key = GroupKey { namespace: "default".into(), name: "victims".into(), scheduler: "koordinator" };
+    let group = Group {
+        uid: "g".into(),
+        version: "1".into(),
+        selector: Some(APP.into()),
+        owner: Some(Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
+        started: false,
+        created: None,
+        deleting: false,
+        phase: None,
+        spec: json!({"minMember": 3}),
+    };
+    snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
+    for (place, key) in [
+        ("labels", "pod-group.scheduling.sigs.k8s.io"),
+        ("labels", "pod-group.scheduling.sigs.k8s.io/name"),
+        ("annotations", "gang.scheduling.koordinator.sh/name"),
+    ] {
+        let mut forged = executor(9).spec("schedulerName", "koord-scheduler");
+        forged.0["metadata"][place][key] = "victims".into();
+        let review = review(&forged.0, by_pod("default", "mallory", "evil-driver", "u-2"));
+        let reasons = validate_review(&review, &snapshot, &policies).decision.reasons;
+        assert!(reasons.contains(&Reason::ForeignGroup), "{key}: {reasons:?}");
+    }
+}
+
+/// KAI's podgrouper writes them onto every pod of its scheduler, also where no policy has its type.
+#[test]
+fn keys_that_a_scheduler_writes_onto_every_pod_are_not_protected() {
+    let old = executor(1).stored("e1");
+    let new = old.clone().annotation("pod-group-name", "g").label("kai.scheduler/subgroup-name", "s");
+    let grouper =
+        json!({"username": "system:serviceaccount:kai-scheduler:pod-grouper", "groups": ["system:authenticated"]});
+    let decision = validate_review(&update(&old, &new, grouper), &Snapshot::default(), &only(policy("none"))).decision;
+    assert_eq!(decision.reasons, [Reason::Valid]);
+}
+
+#[test]
+fn driver_without_an_application_gets_an_id_in_place_of_its_own() {
+    let raw = driver().label("spark-app-selector", "").label("yunikorn.apache.org/app-id", "spark-of-victim");
+    let outcome = by_driver(&raw, &Snapshot::default(), &only(policy("yunikorn")));
+    let id = outcome.object["metadata"]["labels"]["yunikorn.apache.org/app-id"].as_str().unwrap();
+    assert!(spark_usher::gang::is_application_id(id), "{id}");
 }

@@ -415,11 +415,43 @@ async fn namespace_that_selects_the_policy_is_asked_for_before_the_strictest_pol
             assert_eq!(unknown["allowed"], false, "{unknown}");
         }
     }
+    // The name becomes part of a request's path.
+    for path in ["kube-system/secrets/x", "default/pods/x:4040/proxy/kill?id=1&", "..", "a b", "A", ""] {
+        let (unknown, asked) = answered(path, false, "/mutate").await;
+        assert_eq!((unknown["allowed"].clone(), asked), (json!(false), 0), "{path}");
+    }
     // One that was observed is not asked for.
     let mut snapshot = Snapshot::default();
     observe_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
     endpoint.snapshot.store(Arc::new(snapshot));
     assert_eq!(answered("default", false, "/mutate").await.1, 0);
+}
+
+/// While the API server does not answer, a large review of a new namespace keeps no turn that others wait for.
+#[tokio::test]
+async fn large_review_that_waits_for_its_namespace_yields_to_others() {
+    let policies = only(Policy { matches: namespaces_with("env", "prod"), ..policy("volcano") });
+    let namespaces = Arc::new(NewNamespaces { hangs: true, ..Default::default() });
+    let limits = Limits::new(8, 1);
+    let endpoint = Setup { policies, limits, namespaces: namespaces.clone(), ..Setup::default() }.start();
+    let mut snapshot = Snapshot::default();
+    observe_namespace(&mut snapshot, "default", &[("env", "prod")], &[]);
+    endpoint.snapshot.store(Arc::new(snapshot));
+    let large = |namespace: &str| {
+        let mut pod = executor(1).namespace(namespace);
+        pod.0["metadata"]["annotations"] = json!({"large": "x".repeat(100_000)});
+        serde_json::to_vec(&pod.created_by("eve")).unwrap()
+    };
+    let client = endpoint.client(false);
+    let waiting = endpoint.send(&client, "/mutate", "application/json", large("new"));
+    let other = async {
+        while namespaces.asked.load(Ordering::SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        endpoint.send(&endpoint.client(false), "/mutate?timeout=700ms", "application/json", large("default")).await
+    };
+    let (waited, answered) = tokio::join!(waiting, other);
+    assert_eq!((waited.status(), answered.status()), (StatusCode::OK, StatusCode::OK));
 }
 
 /// An account that is denied must be found without a log level that logs every review.

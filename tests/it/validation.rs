@@ -603,6 +603,24 @@ fn messages_truncate_values_and_omit_control_characters() {
     }
 }
 
+/// Which policy applies is not known: its own queue does not make a pod evade the other's.
+#[test]
+fn queue_in_unobserved_namespace_must_be_allowed_by_each_policy_that_may_match() {
+    let of = |team: &str| Policy {
+        name: team.into(),
+        validate: Validate::Enforce,
+        matches: namespaces_with("team", team),
+        queues: Some(vec![Pattern::new(team), Pattern::new("shared")]),
+        ..policy("volcano")
+    };
+    let policies = Policies::new(vec![of("a"), of("b")], vec![]);
+    for (queue, allowed) in [("a", false), ("b", false), ("shared", true)] {
+        let pod = mutated(1).annotation("scheduling.volcano.sh/queue-name", queue);
+        let decision = validate_review(&created(&pod), &Snapshot::default(), &policies).decision;
+        assert_eq!(!decision.reasons.contains(&Reason::QueueNotAllowed), allowed, "{queue}: {decision:?}");
+    }
+}
+
 /// A namespace that is created a moment before its pods does not evade the policy.
 #[test]
 fn strictest_policy_that_may_match_decides_in_unobserved_namespace() {

@@ -57,11 +57,16 @@ pub struct Endpoint {
 pub struct NewNamespaces {
     pub found: BTreeMap<String, Arc<Namespace>>,
     pub asked: AtomicUsize,
+    /// Whether the API server does not answer.
+    pub hangs: bool,
 }
 
 impl Namespaces for NewNamespaces {
     fn find(&self, name: Arc<str>, _: Duration) -> BoxFuture<'static, Option<Arc<Namespace>>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.hangs {
+            return std::future::pending().boxed();
+        }
         std::future::ready(self.found.get(&*name).cloned()).boxed()
     }
 }
