@@ -37,9 +37,6 @@ pub enum Refused {
     /// The name of an object would be invalid.
     #[error("{0:?} is not a valid object name: expected a-z, 0-9 and -, with a letter or digit at both ends")]
     Name(String),
-    /// Two objects would have the same name.
-    #[error("the policy name {0} is reserved for the implicit catch-all policy: expected another name")]
-    Taken(String),
     /// Not a user name.
     #[error(
         "invalid account {0:?}: expected a user name of the API server, such as system:serviceaccount:NAMESPACE:NAME"
@@ -58,9 +55,6 @@ pub fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Val
         let name = format!("{}-{}", parameters.name, policy.name);
         if !(name.len() <= 200 && is_dns_part(&name)) {
             return Err(Refused::Name(name));
-        }
-        if all.iter().skip(index + 1).any(|later| later.name == policy.name) {
-            return Err(Refused::Taken(policy.name.to_string()));
         }
         let name = format!("{name}{SUFFIX}");
         let actions = match policy.validate {
