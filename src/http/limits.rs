@@ -3,7 +3,7 @@
 //!
 //! A review of an executor arrives in one or two round trips. A body of that size that arrives later takes one of a few slots, and
 //! the oldest gives way to a new one: a client would have to send thousands of bodies within a round trip to displace an API
-//! server's. Larger bodies wait unread at the [`Gate`].
+//! server's. Larger bodies wait unread at the `http::gate`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
