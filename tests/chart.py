@@ -139,6 +139,7 @@ WRONG = {
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "kai"}}]}},
         "groups pods by their topmost owner",
     ),
+    "a policy with the name of the catch-all": ({"config": {"policies": [{"name": "default"}]}}, "expected another name"),
     "a fallback policy that would change the PodGroup": (
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "volcano"}, "gang": {"enabled": False}}]}},
         "Volcano schedules executors of policy a without a gang",

@@ -68,11 +68,11 @@ impl NewNamespaces {
 }
 
 impl Namespaces for NewNamespaces {
-    fn find(&self, name: Arc<str>, within: Duration) -> BoxFuture<'static, Option<Arc<Namespace>>> {
+    fn find(&self, name: Arc<str>) -> BoxFuture<'static, Option<Arc<Namespace>>> {
         let finder = self.0.clone();
         async move {
             let _waiting = finder.waiting.try_acquire().ok()?;
-            timeout(within, finder.find(&name)).await.ok()?
+            finder.find(&name).await
         }
         .boxed()
     }
@@ -103,7 +103,7 @@ impl Finder {
         let request = found.map(|found: Result<Option<Arc<Namespace>>, _>| found.ok().flatten()).boxed().shared();
         requested.insert(name.clone(), request.clone());
         let (finder, name) = (self.clone(), name.clone());
-        // It ends by itself, also when no review waits any more.
+        // The task is not joined: its time is limited, and other reviews of the namespace may still wait for it.
         self.runtime.spawn(async move {
             let _permit = finder.requests.acquire().await;
             let found = timeout(REQUEST, namespace(finder.client.clone(), name.clone())).await.ok().flatten();

@@ -45,8 +45,8 @@ pub struct Unobserved(pub Arc<str>);
 
 /// Finds namespaces that the watch may not have shown yet: a namespace is often created just before its first pod.
 pub trait Namespaces: Send + Sync + 'static {
-    /// The namespace, within about this time; `None` if it is not found.
-    fn find(&self, name: Arc<str>, within: Duration) -> BoxFuture<'static, Option<Arc<Namespace>>>;
+    /// The namespace; `None` if it is not found. The caller limits the time.
+    fn find(&self, name: Arc<str>) -> BoxFuture<'static, Option<Arc<Namespace>>>;
 }
 
 /// Whether a decision about the review depends on its policy. Of a review of which only the head was read, this is assumed.
@@ -67,7 +67,7 @@ fn with_namespace<'a>(
 ) -> Result<Review<'a>, Unobserved> {
     match namespace {
         Lookup::Found(found) => Ok(Review { found: Some(found.clone()), ..review }),
-        // The name becomes part of a request: what is no name of a namespace comes from no API server.
+        // API servers send valid names only. An invalid one is not looked up: it would become part of a URL.
         Lookup::None
             if is_decided(&review)
                 && is_dns_label(&review.namespace)

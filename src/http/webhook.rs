@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -138,12 +138,13 @@ impl Webhook {
     /// own with low priority.
     async fn read_and_answer(&self, request: Request) -> Result<ReviewResponse, Failure> {
         let deadline = deadline(request.uri().query());
+        let until = clock::instant() + deadline;
         if is_small(request.body()) {
             let body = Read::Whole(read_small(request.into_body(), &self.limits, deadline).await?);
             return match decided(&*self.answer, &body, &Lookup::None)? {
                 Ok(response) => Ok(response),
                 Err(unobserved) => {
-                    let namespace = self.find(unobserved, deadline).await;
+                    let namespace = self.find(unobserved, until).await;
                     // Once it was asked for, a handler does without it.
                     decided(&*self.answer, &body, &namespace)?.map_err(|_| Failure::Panicked)
                 }
@@ -158,7 +159,7 @@ impl Webhook {
             Err(unobserved) => {
                 let namespace = tokio::select! {
                     biased;
-                    namespace = self.find(unobserved, deadline) => namespace,
+                    namespace = self.find(unobserved, until) => namespace,
                     () = others_waited(&permit) => Lookup::Failed,
                 };
                 self.decided_on_thread(&permit, &read, namespace).await?.map_err(|_| Failure::Panicked)
@@ -166,10 +167,10 @@ impl Webhook {
         }
     }
 
-    async fn find(&self, Unobserved(name): Unobserved, deadline: Duration) -> Lookup {
-        // The other half of the time is for reading, deciding and the way back.
-        let within = MAX_FINDING.min(deadline / 2);
-        let found = tokio::time::timeout(within, self.namespaces.find(name, within)).await;
+    async fn find(&self, Unobserved(name): Unobserved, until: Instant) -> Lookup {
+        // The other half of the remaining time is for the decision and the response.
+        let within = MAX_FINDING.min(until.saturating_duration_since(clock::instant()) / 2);
+        let found = tokio::time::timeout(within, self.namespaces.find(name)).await;
         found.ok().flatten().map_or(Lookup::Failed, Lookup::Found)
     }
 

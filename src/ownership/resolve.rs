@@ -251,8 +251,8 @@ fn found<'a>(source: DriverSource, driver: &DriverPod) -> FoundDriver<'a> {
     FoundDriver { source, name: driver.name.to_string().into(), uid: driver.uid.to_string().into() }
 }
 
-/// Whether the driver of this name, which an executor names as its owner, runs under another account than the requester's. Workload controllers,
-/// and accounts that create pods for others, name the owner that they create for. Only for a requester that is not an
+/// Whether the driver of this name, which an executor names as its owner, runs under another account than the requester's.
+/// Workload controllers, and accounts that create pods for others, name the owner that they create for. Only for a requester that is not an
 /// authenticated pod: such a pod is validated by its own identity.
 pub fn is_foreign(
     driver: &str,

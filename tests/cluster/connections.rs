@@ -157,7 +157,7 @@ async fn stalled_large_bodies_delay_large_reviews_of_others_by_one_turn() {
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     // The one that holds the permit is cut 0.3 s after another waits. Without turns, twenty would be cut before.
     assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
-    eventually("the first gave way", async || overloaded(&endpoint) >= 1).await;
+    eventually("the oldest body gets a 429", async || overloaded(&endpoint) >= 1).await;
     assert!(statuses(&mut stalled).await.iter().all(|status| status == "HTTP/1.1 429"));
 }
 

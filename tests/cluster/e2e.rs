@@ -317,12 +317,15 @@ async fn changed_policy_file_is_reloaded_and_invalid_one_is_ignored() {
 async fn namespace_that_the_watch_has_not_shown_is_asked_for_and_the_strictest_policy_decides_without_answer() {
     let cluster = Cluster::start().await;
     let is_down = Arc::new(AtomicBool::new(false));
-    let down = is_down.clone();
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let (down, slow) = (is_down.clone(), is_slow.clone());
     let faulty = Faulty::start(&cluster.client, move |_, path| {
         let path = path.split_once("/api/v1/namespaces").map_or("", |(_, rest)| rest);
         match path.chars().next() {
             Some('?') => Fault::Hangs,
-            Some('/') if !path[1..].contains('/') && down.load(Ordering::SeqCst) => Fault::Status(500),
+            Some('/') if path[1..].contains('/') => Fault::None,
+            Some('/') if down.load(Ordering::SeqCst) => Fault::Status(500),
+            Some('/') if slow.load(Ordering::SeqCst) => Fault::Hangs,
             _ => Fault::None,
         }
     })
@@ -342,9 +345,20 @@ async fn namespace_that_the_watch_has_not_shown_is_asked_for_and_the_strictest_p
     let mut request = executor(1).namespace(&cluster.namespace).into_request();
     request["spec"]["schedulerName"] = "default-scheduler".into();
     let pod: Pod = serde_json::from_value(request).unwrap();
-    let denied = cluster.pods().create(&PostParams::default(), &pod).await.unwrap_err().to_string();
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let path = format!("/api/v1/namespaces/{}", cluster.namespace);
+    let asked = || faulty.requests.lock().unwrap().iter().filter(|request| request.ends_with(&path)).count();
+    let denied = cluster.pods().create(&params, &pod).await.unwrap_err().to_string();
     assert!(denied.contains("is strict") && denied.contains("policy strict"), "{denied}");
+    // Reviews of one namespace share a request, here one that takes as long as they may wait.
     is_down.store(false, Ordering::SeqCst);
+    is_slow.store(true, Ordering::SeqCst);
+    let before = asked();
+    let pods = cluster.pods();
+    let together = (0..10).map(|_| pods.create(&params, &pod));
+    assert!(futures::future::join_all(together).await.iter().all(Result::is_err));
+    assert_eq!(asked() - before, 1);
+    is_slow.store(false, Ordering::SeqCst);
     assert_eq!(
         value(&cluster.pod_by(&cluster.client, &executor(1)).await)["spec"]["schedulerName"],
         "volcano",
