@@ -29,26 +29,33 @@ impl<'b> Pruned<'b> {
     ///
     /// At most about `most` strings, lists, maps and items may remain, those of `kept` included: see [`Pruned::has_too_many`].
     pub fn of(whole: &'b [u8], dropped: &[&str], kept: &[&str], most: usize) -> Pruned<'b> {
+        // Each of them is one byte at least, so a short document is not counted.
+        if whole.len() <= most {
+            Pruned::scanned(whole, dropped, kept, Scanner::<false>::new(whole, most))
+        } else {
+            Pruned::scanned(whole, dropped, kept, Scanner::<true>::new(whole, most))
+        }
+    }
+
+    fn scanned<const COUNTS: bool>(
+        whole: &'b [u8],
+        dropped: &[&str],
+        kept: &[&str],
+        mut scanner: Scanner<'b, COUNTS>,
+    ) -> Pruned<'b> {
         // Growth by doubling would allocate three times what a large document needs.
         let mut text = Vec::with_capacity(whole.len());
-        let mut scanner = Scanner::new(whole, most);
         let mut copied = 0;
-        // Most keys differ from the wanted ones in their length already.
-        let lengths = dropped.iter().chain(kept).fold(0u64, |lengths, name| lengths | 1 << (name.len() & 63));
         while let Some(quote) = scanner.next_quote() {
             let Some(end) = scanner.next_quote() else { break };
-            if lengths & 1 << (end.wrapping_sub(quote + 1) & 63) == 0 {
-                continue;
-            }
+            // Most strings are no key of a list or map.
+            let Some(begin) = container_after(whole, end + 1) else { continue };
             let key = whole.get(quote + 1..end).unwrap_or_default();
             let named = |keys: &[&str]| keys.iter().any(|name| name.as_bytes() == key);
-            let (drop, keep) = (named(dropped), named(kept));
-            if !(drop || keep) {
+            let keep = named(kept);
+            if !keep && !named(dropped) {
                 continue;
             }
-            let value = after_space(whole, end + 1).filter(|at| whole.get(*at) == Some(&b':'));
-            let begin = value.and_then(|colon| after_space(whole, colon + 1));
-            let Some(begin) = begin.filter(|at| matches!(whole.get(*at), Some(b'{' | b'['))) else { continue };
             let Some(end) = scanner.container_end(begin, keep) else { break };
             text.extend_from_slice(whole.get(copied..begin).unwrap_or_default());
             if keep {
@@ -83,12 +90,19 @@ impl<'b> Pruned<'b> {
     }
 }
 
+/// Where the list or map begins that is the value of the key which ends here; `None` for another value, and after a value.
+fn container_after(bytes: &[u8], key_end: usize) -> Option<usize> {
+    let colon = after_space(bytes, key_end).filter(|at| bytes.get(*at) == Some(&b':'))?;
+    after_space(bytes, colon + 1).filter(|at| matches!(bytes.get(*at), Some(b'{' | b'[')))
+}
+
 fn after_space(bytes: &[u8], from: usize) -> Option<usize> {
     bytes.get(from..)?.iter().position(|byte| !byte.is_ascii_whitespace()).map(|at| from + at)
 }
 
-/// Finds quotes, and the ends of lists and maps, from the beginning of a document to its end.
-struct Scanner<'b> {
+/// Finds quotes, and the ends of lists and maps, from the beginning of a document to its end. Counts what a parser will see, if
+/// `COUNTS`.
+struct Scanner<'b, const COUNTS: bool> {
     bytes: &'b [u8],
     /// Where the present block begins.
     at: usize,
@@ -99,17 +113,28 @@ struct Scanner<'b> {
     left: Option<usize>,
 }
 
-impl<'b> Scanner<'b> {
-    fn new(bytes: &'b [u8], most: usize) -> Scanner<'b> {
+impl<'b, const COUNTS: bool> Scanner<'b, COUNTS> {
+    fn new(bytes: &'b [u8], most: usize) -> Scanner<'b, COUNTS> {
         let mut scanner = Scanner { bytes, at: 0, quotes: 0, state: State::default(), left: Some(most) };
-        scanner.quotes = scanner.load(true).quotes;
+        scanner.quotes = scanner.load_quotes();
         scanner
     }
 
+    /// The quotes of the present block.
+    fn load_quotes(&mut self) -> u64 {
+        if COUNTS {
+            return self.load(true).quotes;
+        }
+        quotes(&block(self.bytes, self.at), &mut self.state)
+    }
+
     /// The masks of the present block, which are counted if a parser will see it.
-    fn load(&mut self, counts: bool) -> Masks {
-        let masks = masks(&block(self.bytes, self.at), &mut self.state);
-        if counts {
+    #[inline(always)]
+    fn load(&mut self, is_seen: bool) -> Masks {
+        let block = block(self.bytes, self.at);
+        let quotes = quotes(&block, &mut self.state);
+        let masks = masks(&block, quotes, &mut self.state);
+        if COUNTS && is_seen {
             // Every string has two quotes.
             let tokens = masks.quotes.count_ones() / 2 + masks.opens.count_ones() + masks.commas.count_ones();
             self.left = self.left.and_then(|left| left.checked_sub(tokens as usize));
@@ -118,13 +143,14 @@ impl<'b> Scanner<'b> {
     }
 
     /// The next quote that is not escaped; `None` at the end, and where too many tokens were counted.
+    #[inline(always)]
     fn next_quote(&mut self) -> Option<usize> {
         while self.quotes == 0 {
             self.at += BLOCK;
             if self.at >= self.bytes.len() || self.left.is_none() {
                 return None;
             }
-            self.quotes = self.load(true).quotes;
+            self.quotes = self.load_quotes();
         }
         let quote = self.at + self.quotes.trailing_zeros() as usize;
         self.quotes &= self.quotes - 1;
@@ -132,11 +158,11 @@ impl<'b> Scanner<'b> {
     }
 
     /// The position after the closing bracket of the list or map that begins here, where the scan continues.
-    fn container_end(&mut self, begin: usize, counts: bool) -> Option<usize> {
+    fn container_end(&mut self, begin: usize, is_seen: bool) -> Option<usize> {
         let mut depth = 0usize;
         (self.at, self.state) = (begin, State::default());
         while self.at < self.bytes.len() && self.left.is_some() {
-            let Masks { opens, closes, .. } = self.load(counts);
+            let Masks { opens, closes, .. } = self.load(is_seen);
             // Only a block with as many closing brackets as are open can hold the end.
             if closes.count_ones() as usize >= depth {
                 let mut both = opens | closes;
@@ -149,7 +175,7 @@ impl<'b> Scanner<'b> {
                         if depth == 0 {
                             let end = self.at + bit.trailing_zeros() as usize + 1;
                             (self.at, self.state) = (end, State::default());
-                            self.quotes = self.load(true).quotes;
+                            self.quotes = self.load_quotes();
                             return Some(end);
                         }
                     }
@@ -165,12 +191,13 @@ impl<'b> Scanner<'b> {
 }
 
 /// The block at a position; spaces follow after the end.
+#[inline(always)]
 fn block(bytes: &[u8], at: usize) -> [u8; BLOCK] {
-    match bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+    let rest = bytes.get(at..).unwrap_or_default();
+    match rest.first_chunk() {
         Some(whole) => *whole,
         None => {
             let mut padded = [b' '; BLOCK];
-            let rest = bytes.get(at..).unwrap_or_default();
             padded.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
             padded
         }
@@ -198,22 +225,40 @@ struct Masks {
     commas: u64,
 }
 
-fn masks(block: &[u8; BLOCK], state: &mut State) -> Masks {
-    let (mut quotes, mut backslashes, mut opens, mut closes, mut commas) = (0u64, 0u64, 0u64, 0u64, 0u64);
-    for (n, part) in block.as_chunks::<16>().0.iter().enumerate() {
-        let part = u8x16::new(*part);
-        // The square brackets differ from the curly ones by one bit.
-        let curly = part | u8x16::splat(0x20);
-        let mask = |found: u8x16| u64::from(found.to_bitmask() & 0xffff) << (16 * n);
-        quotes |= mask(part.simd_eq(u8x16::splat(b'"')));
-        backslashes |= mask(part.simd_eq(u8x16::splat(b'\\')));
-        opens |= mask(curly.simd_eq(u8x16::splat(b'{')));
-        closes |= mask(curly.simd_eq(u8x16::splat(b'}')));
-        commas |= mask(part.simd_eq(u8x16::splat(b',')));
+/// The bytes of a block that satisfy a comparison, one bit each.
+#[inline(always)]
+fn mask(block: &[u8; BLOCK], compare: impl Fn(u8x16) -> u8x16) -> u64 {
+    block
+        .as_chunks()
+        .0
+        .iter()
+        .enumerate()
+        .fold(0, |mask, (n, part)| mask | u64::from(compare(u8x16::new(*part)).to_bitmask() & 0xffff) << (16 * n))
+}
+
+/// The quotes of a block that are not escaped.
+#[inline(always)]
+fn quotes(block: &[u8; BLOCK], state: &mut State) -> u64 {
+    let quotes = mask(block, |part| part.simd_eq(u8x16::splat(b'"')));
+    let backslash = |part: u8x16| part.simd_eq(u8x16::splat(b'\\'));
+    // Few blocks have a backslash.
+    let found = block.as_chunks().0.iter().fold(u8x16::ZERO, |found, part| found | backslash(u8x16::new(*part)));
+    if state.escaped == 0 && !found.any() {
+        return quotes;
     }
-    let quotes = quotes & !escaped(backslashes, &mut state.escaped);
+    quotes & !escaped(mask(block, backslash), &mut state.escaped)
+}
+
+/// The masks of a block with these quotes.
+#[inline(always)]
+fn masks(block: &[u8; BLOCK], quotes: u64, state: &mut State) -> Masks {
     let in_string = prefix_xor(quotes) ^ state.in_string;
     state.in_string = 0u64.wrapping_sub(in_string >> 63);
+    // The square brackets differ from the curly ones by one bit.
+    let curly = |part: u8x16| part | u8x16::splat(0x20);
+    let opens = mask(block, |part| curly(part).simd_eq(u8x16::splat(b'{')));
+    let closes = mask(block, |part| curly(part).simd_eq(u8x16::splat(b'}')));
+    let commas = mask(block, |part| part.simd_eq(u8x16::splat(b',')));
     Masks { quotes, opens: opens & !in_string, closes: closes & !in_string, commas: commas & !in_string }
 }
 
@@ -342,15 +387,20 @@ mod tests {
         fn pruned_document_is_equivalent_to_original(value in document(), pretty: bool, pad in 0usize..70) {
             let text = if pretty { format!("{value:#}") } else { value.to_string() };
             let text = format!("{}{text}", " ".repeat(pad));
-            let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"], usize::MAX);
-            let read: Value = serde_json::from_slice(pruned.text()).unwrap();
-            prop_assert_eq!(restored(read, &pruned), expected(&value));
+            // A document that has more bytes than tokens are allowed is counted.
+            for most in [text.len(), text.len() - 1] {
+                let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"], most);
+                let read: Value = serde_json::from_slice(pruned.text()).unwrap();
+                prop_assert_eq!(restored(read, &pruned), expected(&value));
+            }
         }
 
         #[test]
         fn arbitrary_input_never_panics(bytes: Vec<u8>, text in r#"[\\"{}\[\]:,bulk]{0,300}"#) {
-            Pruned::of(&bytes, &["bulk"], &["part"], usize::MAX);
-            Pruned::of(text.as_bytes(), &["bulk"], &["part"], usize::MAX);
+            for most in [usize::MAX, 100] {
+                Pruned::of(&bytes, &["bulk"], &["part"], most);
+                Pruned::of(text.as_bytes(), &["bulk"], &["part"], most);
+            }
         }
     }
 }
