@@ -30,11 +30,11 @@ use futures::future::BoxFuture;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use spark_usher::config;
-use spark_usher::http::handlers::{Mutate, Namespaces};
+use spark_usher::http::handlers::{Handlers, Namespaces, ReviewState};
 use spark_usher::http::limits::Limits;
 use spark_usher::http::metrics::Metrics;
 use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
-use spark_usher::http::webhook::{self, Handlers};
+use spark_usher::http::webhook;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::{Namespace, Snapshot};
 use spark_usher::telemetry::registry::Registry;
@@ -160,22 +160,16 @@ fn main() {
     let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());
     let metrics = Arc::new(Metrics::register(&Registry::default()).unwrap());
     let stop = CancellationToken::new();
-    let mutate = Arc::new(Mutate {
+    let state = ReviewState {
         snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
         policies: Arc::new(ArcSwap::new(config::from_text(POLICY).unwrap().policies)),
-    });
+        own: Arc::default(),
+        changed: Arc::default(),
+        settle: Duration::ZERO,
+    };
     let ours = serve(
         "webhook",
-        webhook::router(
-            Handlers {
-                mutate: mutate.clone(),
-                validate: mutate.clone(),
-                admit: mutate,
-                namespaces: Arc::new(NoNamespaces),
-            },
-            Limits::default(),
-            metrics.clone(),
-        ),
+        webhook::router(Handlers::new(state, Arc::new(NoNamespaces)), Limits::default(), metrics.clone()),
         &serving,
         &metrics,
         &stop,

@@ -15,7 +15,7 @@ use super::draft::Draft;
 use super::request::{BadReview, GroupResource, Operation, Review, UserInfo, operation_of};
 use super::validate::{ValidationContext, is_trusted};
 use crate::ownership::resolve::Requester;
-use crate::policy::{Policies, Validate};
+use crate::policy::Policies;
 use crate::reason::Reason;
 use crate::spark::text::Text;
 
@@ -86,26 +86,21 @@ fn decide<'a>(
     if validates && is_trusted(&review.requester, policies, context.own) {
         return Decision::pass(Reason::TrustedWriter);
     }
-    let known = review.known_namespace(context.snapshot);
-    let mut draft = Draft::new(Reason::TooLarge);
-    let (mut mode, mut strict) = (Validate::Audit, false);
-    for policy in policies.possible(&review.namespace, known) {
-        // The decision names the strictest policy.
-        if draft.policy.is_none() || policy.validate > mode || (policy.strict && !strict) {
-            draft.policy = Some(&policy.name);
-        }
-        mode = mode.max(policy.validate);
-        strict |= policy.strict;
-    }
+    let possible = policies.possible(&review.namespace, review.known_namespace(context.snapshot));
     let sentence =
         "the review exceeds 20 MiB, 1,024 labels, annotations or owners, or 262,144 strings, lists, maps and elements: reduce the size of the pod"
             .to_owned();
+    let mut draft = Draft::new(Reason::TooLarge);
     if validates {
+        let policy = policies.strictest(possible, |policy| policy.validate);
+        draft.policy = Some(&policy.name);
         draft.find(Reason::TooLarge, sentence);
-        draft.decide_validation(mode)
+        draft.decide_validation(policy.validate)
     } else {
+        let policy = policies.strictest(possible, |policy| policy.strict);
+        draft.policy = Some(&policy.name);
         draft.note(Reason::TooLarge, sentence);
-        draft.decide(strict)
+        draft.decide(policy.strict)
     }
 }
 
@@ -192,7 +187,7 @@ impl<'de> Visitor<'de> for RequestSeed<'_, 'de> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Match, Pattern, Policy};
+    use crate::policy::{Match, Pattern, Policy, Validate};
     use crate::snapshot::{Namespace, Snapshot};
     use serde_json::json;
     use std::sync::Arc;
@@ -324,15 +319,15 @@ mod tests {
                 ..Policy::fallback()
             };
             let policies = Policies::new(policies.iter().map(policy).collect(), Vec::new());
-            validate_head(&review, &policies, context).policy.map(str::to_owned)
+            [validate_head, mutate_head]
+                .map(|decide| decide(&review, &policies, context).policy.unwrap_or_default().to_owned())
         };
-        let name = |name: &str| Some(name.to_owned());
         use Validate::{Audit, Enforce, Warn};
-        assert_eq!(named(&[("a", Audit, false), ("b", Audit, false)]), name("a"), "the first of equal ones");
-        assert_eq!(named(&[("a", Warn, false), ("b", Warn, false), ("c", Audit, false)]), name("a"));
-        assert_eq!(named(&[("a", Warn, false), ("b", Enforce, false)]), name("b"));
-        assert_eq!(named(&[("a", Audit, false), ("b", Audit, true)]), name("b"));
-        assert_eq!(named(&[("a", Enforce, true), ("b", Enforce, true)]), name("a"));
+        assert_eq!(named(&[("a", Audit, false), ("b", Audit, false)]), ["a", "a"], "the first of equal ones");
+        assert_eq!(named(&[("a", Warn, false), ("b", Warn, false), ("c", Audit, false)]), ["a", "a"]);
+        assert_eq!(named(&[("a", Warn, false), ("b", Enforce, false)]), ["b", "a"], "each by what it denies");
+        assert_eq!(named(&[("a", Audit, false), ("b", Audit, true)]), ["a", "b"]);
+        assert_eq!(named(&[("a", Enforce, true), ("b", Enforce, true)]), ["a", "a"]);
     }
 
     #[test]

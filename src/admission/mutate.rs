@@ -32,7 +32,7 @@ pub fn mutate<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Polici
     let known = review.known_namespace(snapshot);
     let (policy, unknown) = match policies.choose(&review.namespace, known, pod) {
         Some(policy) => (policy, false),
-        None => (policies.strictest(&review.namespace, known, pod, |policy| policy.strict), true),
+        None => (policies.strictest(policies.candidates(&review.namespace, known, pod), |policy| policy.strict), true),
     };
     let context = MutationContext { review, pod, policy, snapshot };
     let mut draft = match (unknown, role) {

@@ -54,14 +54,14 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     }
     let known = review.known_namespace(snapshot);
     // If the policy depends on the labels of a namespace that was neither observed nor found, the strictest one decides.
-    let chosen = |pod: &Pod<'_>| policies.strictest(&review.namespace, known, pod, |policy| policy.validate);
+    let candidates = |pod| policies.candidates(&review.namespace, known, pod);
+    let chosen = |pod| policies.strictest(candidates(pod), |policy| policy.validate);
     let (policy, next) = (chosen(was), chosen(pod));
     let mut draft = Draft::new(Reason::Valid);
     draft.policy = Some(&policy.name);
     // The queue must be one that each policy which may match allows.
     let queues = |pod: &Pod<'_>, old: Option<&Pod<'_>>, draft: &mut Draft<'_>| {
-        let mut candidates = policies.candidates(&review.namespace, known, was);
-        let _ = candidates.any(|policy| {
+        let _ = candidates(was).any(|policy| {
             queue(review, pod, old, snapshot, policy, policies, draft);
             draft.findings.iter().any(|(reason, _)| *reason == Reason::QueueNotAllowed)
         });

@@ -28,10 +28,9 @@ use crate::cluster::replica::{Replica, ReplicaConfig};
 use crate::cluster::signing::Signing;
 use crate::config::{BadConfig, Config, Reloader, Removed};
 use crate::http::capacity::Capacities;
-use crate::http::handlers::{Admit, Mutate, Validate};
+use crate::http::handlers::{Handlers, ReviewState};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Listener, Shutdown};
-use crate::http::webhook::Handlers;
 use crate::http::{admin, debug, ui, webhook};
 use crate::policy::Policies;
 use crate::runtime::ready::Readiness;
@@ -158,7 +157,6 @@ impl App {
         let secure = Listener::bind(options.webhook)?.limited(of_webhook, metrics.http.listener("webhook"));
         let plain = Listener::bind(options.metrics)?.limited(of_metrics, metrics.http.listener("metrics"));
         let (webhook, metrics_address) = (secure.address(), plain.address());
-        let mutate = Arc::new(Mutate { snapshot: snapshot.clone(), policies: policies.clone() });
         let own = Arc::new(ArcSwapOption::empty());
         let asking = account::run(options.cluster.client.clone(), own.clone(), stop.clone());
         supervisor.spawn("own account", async move {
@@ -173,16 +171,15 @@ impl App {
                 Ok(())
             });
         }
-        let validate = Arc::new(Validate {
+        let state = ReviewState {
             snapshot: snapshot.clone(),
             policies: policies.clone(),
             own: own.clone(),
             changed,
             settle: options.settle,
-        });
+        };
         let namespaces = Arc::new(NewNamespaces::new(snapshot.clone(), options.cluster.client.clone()));
-        let answers = Handlers { mutate, admit: Arc::new(Admit(validate.clone())), validate, namespaces };
-        let routes = webhook::router(answers, Limits::default(), metrics.http.clone());
+        let routes = webhook::router(Handlers::new(state, namespaces), Limits::default(), metrics.http.clone());
         let shown_certificate = serving.clone();
         let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.http.clone(), shutdown.clone());
         // Callers can occupy all threads of its runtime: probes, metrics, the Lease and the controller do not share them.

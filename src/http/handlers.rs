@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 
 use super::metrics::Outcome;
 use crate::admission::{self, BadReview, Decision, Operation, Review, ValidationContext, Verdict};
+use crate::json::Pruned;
 use crate::ownership::resolve::DriverSource;
 use crate::policy::Policies;
 use crate::reason::Reason;
@@ -95,44 +96,9 @@ pub struct ReviewResponse {
     pub how: Option<DriverSource>,
 }
 
-/// Answers mutating reviews from the current snapshot and policies.
+/// What reviews are answered from.
 #[derive(Debug)]
-pub struct Mutate {
-    /// The current snapshot.
-    pub snapshot: Arc<ArcSwap<Snapshot>>,
-    /// The policies.
-    pub policies: Arc<ArcSwap<Policies>>,
-}
-
-impl Handler for Mutate {
-    fn answer(&self, body: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
-        let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
-        let pruned = admission::prune(body);
-        let review = match admission::parse(&pruned) {
-            Ok(review) => with_namespace(review, &snapshot, &policies, namespace)?,
-            Err(BadReview::TooMany) => return self.too_large(body, namespace),
-            Err(bad) => return Ok(ReviewResponse::bad(&bad)),
-        };
-        Ok(ReviewResponse::with(&review, &admission::mutate(&review, &snapshot, &policies)))
-    }
-
-    fn too_large(&self, head: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
-        let (snapshot, policies) = (self.snapshot.load(), self.policies.load());
-        // The answer depends neither on our own account nor on how long this replica has run.
-        let context = ValidationContext { snapshot: &snapshot, own: None, settled: true };
-        Ok(match admission::head::parse(head) {
-            Ok(review) => {
-                let review = with_namespace(review, &snapshot, &policies, namespace)?;
-                ReviewResponse::with(&review, &admission::head::mutate_head(&review, &policies, context))
-            }
-            Err(bad) => ReviewResponse::bad(&bad),
-        })
-    }
-}
-
-/// Answers validating reviews from the current snapshot and policies.
-#[derive(Debug)]
-pub struct Validate {
+pub struct ReviewState {
     /// The current snapshot.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     /// The policies.
@@ -148,68 +114,80 @@ pub struct Validate {
 /// By then every replica has the same policies: kubelets update a ConfigMap on all nodes within a minute or two.
 pub const SETTLE: Duration = Duration::from_secs(300);
 
-impl Validate {
+impl ReviewState {
     fn is_settled(&self) -> bool {
         let changed = self.changed.load();
         changed.as_ref().is_none_or(|changed| clock::instant().duration_since(**changed) >= self.settle)
     }
+}
 
-    /// Answers a review; of one that exceeds a limit of the parser, only the head is read.
-    fn review(
-        &self,
-        body: &[u8],
-        namespace: &Lookup,
-        whole: Decide,
-        by_head: Decide,
-    ) -> Result<ReviewResponse, Unobserved> {
-        let pruned = admission::prune_for_validation(body);
-        match admission::parse(&pruned) {
-            Ok(review) => self.decide(review, namespace, whole),
-            Err(BadReview::TooMany) => self.head(body, namespace, by_head),
-            Err(bad) => Ok(ReviewResponse::bad(&bad)),
+/// The handler of each path, and what they share.
+pub struct Handlers {
+    /// `/mutate`: the patch for a new pod.
+    pub mutate: Arc<dyn Handler>,
+    /// `/validate`: validates the created pod, and changes to it.
+    pub validate: Arc<dyn Handler>,
+    /// `/mutate-and-validate`: both in one call.
+    pub admit: Arc<dyn Handler>,
+    /// Finds new namespaces.
+    pub namespaces: Arc<dyn Namespaces>,
+}
+
+impl Handlers {
+    /// The handlers that answer from this state.
+    pub fn new(state: ReviewState, namespaces: Arc<dyn Namespaces>) -> Handlers {
+        let state = Arc::new(state);
+        let handler = |prune, whole, by_head| Arc::new(Reviewer { state: state.clone(), prune, whole, by_head });
+        Handlers {
+            mutate: handler(
+                admission::prune,
+                |review, policies, context| admission::mutate(review, context.snapshot, policies),
+                admission::head::mutate_head,
+            ),
+            validate: handler(admission::prune_for_validation, admission::validate, admission::head::validate_head),
+            admit: handler(admission::prune_for_validation, admission::admit, admission::admit_head),
+            namespaces,
         }
-    }
-
-    fn head(&self, bytes: &[u8], namespace: &Lookup, decide: Decide) -> Result<ReviewResponse, Unobserved> {
-        match admission::head::parse(bytes) {
-            Ok(review) => self.decide(review, namespace, decide),
-            Err(bad) => Ok(ReviewResponse::bad(&bad)),
-        }
-    }
-
-    fn decide(&self, review: Review<'_>, namespace: &Lookup, decide: Decide) -> Result<ReviewResponse, Unobserved> {
-        let (snapshot, policies, own) = (self.snapshot.load(), self.policies.load(), self.own.load());
-        let review = with_namespace(review, &snapshot, &policies, namespace)?;
-        let own = own.as_ref().map(|own| own.as_str());
-        let context = ValidationContext { snapshot: &snapshot, own, settled: self.is_settled() };
-        Ok(ReviewResponse::with(&review, &decide(&review, &policies, context)))
     }
 }
 
 /// One of the pure functions that decide.
 type Decide = for<'a> fn(&Review<'a>, &'a Policies, ValidationContext<'_>) -> Decision<'a>;
 
-impl Handler for Validate {
+/// Answers the reviews of one path.
+struct Reviewer {
+    state: Arc<ReviewState>,
+    prune: for<'a> fn(&'a [u8]) -> Pruned<'a>,
+    whole: Decide,
+    /// Decides about a review that exceeds a limit of size or of the parser, of which only the head is read.
+    by_head: Decide,
+}
+
+impl Handler for Reviewer {
     fn answer(&self, body: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
-        self.review(body, namespace, admission::validate, admission::head::validate_head)
+        match admission::parse(&(self.prune)(body)) {
+            Ok(review) => self.decide(review, namespace, self.whole),
+            Err(BadReview::TooMany) => self.too_large(body, namespace),
+            Err(bad) => Ok(ReviewResponse::bad(&bad)),
+        }
     }
 
     fn too_large(&self, head: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
-        self.head(head, namespace, admission::head::validate_head)
+        match admission::head::parse(head) {
+            Ok(review) => self.decide(review, namespace, self.by_head),
+            Err(bad) => Ok(ReviewResponse::bad(&bad)),
+        }
     }
 }
 
-/// Answers mutating reviews, and denies at once what validation of the result would deny.
-#[derive(Debug)]
-pub struct Admit(pub Arc<Validate>);
-
-impl Handler for Admit {
-    fn answer(&self, body: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
-        self.0.review(body, namespace, admission::admit, admission::admit_head)
-    }
-
-    fn too_large(&self, head: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
-        self.0.head(head, namespace, admission::admit_head)
+impl Reviewer {
+    fn decide(&self, review: Review<'_>, namespace: &Lookup, decide: Decide) -> Result<ReviewResponse, Unobserved> {
+        let state = &self.state;
+        let (snapshot, policies, own) = (state.snapshot.load(), state.policies.load(), state.own.load());
+        let review = with_namespace(review, &snapshot, &policies, namespace)?;
+        let own = own.as_ref().map(|own| own.as_str());
+        let context = ValidationContext { snapshot: &snapshot, own, settled: state.is_settled() };
+        Ok(ReviewResponse::with(&review, &decide(&review, &policies, context)))
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use super::connections::Origin;
 use super::gate::{Permit, SMALL};
-use super::handlers::{Handler, Lookup, Namespaces, ReviewResponse, Unobserved};
+use super::handlers::{Handler, Handlers, Lookup, Namespaces, ReviewResponse, Unobserved};
 use super::limits::{Limits, MAX_BODY};
 use super::metrics::{Hook, Metrics, Outcome};
 use crate::admission::Operation;
@@ -53,18 +53,6 @@ struct Webhook {
     namespaces: Arc<dyn Namespaces>,
     limits: Limits,
     metrics: Arc<Metrics>,
-}
-
-/// The handler of each path, and what they share.
-pub struct Handlers {
-    /// `/mutate`: the patch for a new pod.
-    pub mutate: Arc<dyn Handler>,
-    /// `/validate`: validates the created pod, and changes to it.
-    pub validate: Arc<dyn Handler>,
-    /// `/mutate-and-validate`: both in one call.
-    pub admit: Arc<dyn Handler>,
-    /// Finds new namespaces.
-    pub namespaces: Arc<dyn Namespaces>,
 }
 
 /// The webhook's routes, which share their limits.

@@ -278,16 +278,14 @@ impl Policies {
         })
     }
 
-    /// The strictest of the [`Policies::candidates`]; of equal ones the first.
-    pub fn strictest<K: Ord>(
-        &self,
-        namespace: &str,
-        known: Option<&Namespace>,
-        pod: &Pod<'_>,
+    /// The strictest of these, [`Policies::candidates`] or [`Policies::possible`]; of equal ones the first.
+    pub fn strictest<'p, K: Ord>(
+        &'p self,
+        among: impl Iterator<Item = &'p Policy>,
         strictness: impl Fn(&Policy) -> K,
-    ) -> &Policy {
+    ) -> &'p Policy {
         let stricter = |most, policy| if strictness(policy) > strictness(most) { policy } else { most };
-        self.candidates(namespace, known, pod).reduce(stricter).unwrap_or(&self.catch_all)
+        among.reduce(stricter).unwrap_or(&self.catch_all)
     }
 
     /// Whether the policy of a pod may depend on the labels of this namespace.

@@ -7,10 +7,11 @@ use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use spark_usher::annotations::{self, MetadataField};
 use spark_usher::gang::TABLE;
-use spark_usher::http::handlers::{Admit, Handler, Lookup, Mutate, Validate};
+use spark_usher::http::handlers::{Handler, Handlers, Lookup, ReviewState};
 
 use crate::support::attackers::{POD_NAME, POD_UID};
 use crate::support::generated::{damaged, retyped, review_of, world};
+use crate::support::https::NewNamespaces;
 use crate::support::rng::Rng;
 use crate::support::*;
 
@@ -99,14 +100,10 @@ fn generated_reviews_are_patched_in_our_fields_once_and_by_what_is_authenticated
 fn handlers_of(seed: u64) -> [Arc<dyn Handler>; 3] {
     let (snapshot, policies) = world(&mut Rng::new(seed));
     let (snapshot, policies) = (Arc::new(ArcSwap::from_pointee(snapshot)), Arc::new(ArcSwap::from_pointee(policies)));
-    let validate = Arc::new(Validate {
-        snapshot: snapshot.clone(),
-        policies: policies.clone(),
-        own: Arc::default(),
-        changed: Arc::default(),
-        settle: Duration::ZERO,
-    });
-    [Arc::new(Mutate { snapshot, policies }), Arc::new(Admit(validate.clone())), validate]
+    let state =
+        ReviewState { snapshot, policies, own: Arc::default(), changed: Arc::default(), settle: Duration::ZERO };
+    let Handlers { mutate, admit, validate, .. } = Handlers::new(state, Arc::new(NewNamespaces::default()));
+    [mutate, admit, validate]
 }
 
 #[test]

@@ -21,11 +21,11 @@ use hyper_util::rt::TokioExecutor;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use spark_usher::http::capacity::Capacity;
-use spark_usher::http::handlers::{Admit, Handler, Mutate, Namespaces, Validate};
+use spark_usher::http::handlers::{Handler, Handlers, Namespaces, ReviewState};
 use spark_usher::http::limits::Limits;
 use spark_usher::http::metrics::Metrics;
 use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
-use spark_usher::http::webhook::{self, Handlers};
+use spark_usher::http::webhook;
 use spark_usher::policy::Policies;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::{Namespace, Snapshot};
@@ -142,8 +142,6 @@ impl Setup {
         let metrics = Arc::new(Metrics::register(&registry).unwrap());
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let policies = Arc::new(ArcSwap::from_pointee(self.policies));
-        let mutate = Mutate { snapshot: snapshot.clone(), policies: policies.clone() };
-        let answer = self.answer.unwrap_or_else(|| Arc::new(mutate));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address();
         let listener = match self.capacity {
@@ -151,19 +149,17 @@ impl Setup {
             None => listener,
         };
         let stop = CancellationToken::new();
-        let validate = Arc::new(Validate {
+        let state = ReviewState {
             snapshot: snapshot.clone(),
-            policies: policies.clone(),
+            policies,
             changed: Arc::default(),
             settle: Duration::from_secs(300),
             own: Arc::new(ArcSwapOption::from_pointee("system:serviceaccount:spark-usher:spark-usher".to_owned())),
-        });
-        let answers = Handlers {
-            mutate: answer,
-            admit: Arc::new(Admit(validate.clone())),
-            validate,
-            namespaces: self.namespaces,
         };
+        let mut answers = Handlers::new(state, self.namespaces);
+        if let Some(mutate) = self.answer {
+            answers.mutate = mutate;
+        }
         let routes = webhook::router(answers, self.limits, metrics.clone());
         let ending = Shutdown { draining: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
         let config = Arc::new(serving.config_for(self.clients));
