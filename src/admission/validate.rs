@@ -401,23 +401,24 @@ fn queue(
         if !(named || scheduler.default_name.is_none_or(|name| name == present)) {
             continue;
         }
-        for (place, key, is_fallback) in scheduler.queue_keys() {
+        for by @ (place, key, is_fallback) in scheduler.queue_keys() {
             let has = |(place, key): (MetadataField, &str)| place.value(pod, key).is_some();
             if is_fallback && scheduler.queue_key.is_some_and(has) {
                 continue;
             }
-            let Some(queue) = place.value(pod, key).filter(|queue| !queue.is_empty()) else { continue };
-            let allowed = policy.queue.as_deref() == Some(queue) || queues.iter().any(|pattern| pattern.matches(queue));
+            let Some(queue) = scheduler.queue_by(pod, by) else { continue };
+            let allowed =
+                policy.queue.as_deref() == Some(&*queue) || queues.iter().any(|pattern| pattern.matches(&queue));
             let was_there = || {
-                old.is_some_and(|old| place.value(old, key) == Some(queue))
-                    || first().is_some_and(|scheduling| scheduling.entry(place, key) == Some(queue))
+                old.is_some_and(|old| scheduler.queue_by(old, by).as_ref() == Some(&queue))
+                    || first().is_some_and(|scheduling| scheduling.entry(place, key) == Some(&*queue))
             };
             if !allowed && !was_there() {
                 draft.find(
                     Reason::QueueNotAllowed,
                     format!(
                         "queue {} ({key}) is not allowed by policy {} in namespace {}: use another queue, or add it to the policy's queues",
-                        shown(queue), policy.name, review.namespace
+                        shown(&queue), policy.name, review.namespace
                     ),
                 );
             }

@@ -15,6 +15,7 @@ pub(super) static KAI: GangScheduler = GangScheduler {
     more_queue_keys: &[(MetadataField::Label, "runai/queue")],
     // `plugins/defaultgrouper/default_grouper.go`, calculateQueueName.
     fallback_queue_keys: &[(MetadataField::Label, "project")],
+    queue_suffix: Some("kai.scheduler/node-pool"),
     gang_keys: GROUP_KEYS,
     // Its podgrouper writes them.
     own_keys: GROUP_KEYS,

@@ -250,6 +250,12 @@ mod tests {
         ),
         ("kai", "labels/runai/queue", "deployments/kai-scheduler/tests/enabled_test.yaml", ""),
         ("kai", "labels/project", "pkg/podgrouper/podgrouper/plugins/defaultgrouper/default_grouper.go", ""),
+        (
+            "kai",
+            "labels/kai.scheduler/node-pool",
+            "pkg/podgrouper/podgrouper/plugins/defaultgrouper/default_grouper.go",
+            "",
+        ),
         ("kai", "annotations/pod-group-name", "pkg/podgrouper/pod_controller.go", ""),
         ("kai", "labels/kai.scheduler/subgroup-name", "pkg/scheduler/api/pod_info/pod_info.go", ""),
         (
@@ -270,7 +276,8 @@ mod tests {
     fn table_has_every_key_by_which_a_scheduler_decides() {
         for scheduler in TABLE {
             let more = [scheduler.fallback_queue_keys, scheduler.own_keys];
-            let keys = scheduler.keys().chain(more.into_iter().flatten().copied());
+            let suffix = scheduler.queue_suffix.map(|key| (MetadataField::Label, key));
+            let keys = scheduler.keys().chain(more.into_iter().flatten().copied()).chain(suffix);
             let mut row: Vec<String> = keys.map(|(place, key)| format!("{}/{key}", place.as_str())).collect();
             row.sort_unstable();
             row.dedup();

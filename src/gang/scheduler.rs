@@ -1,5 +1,7 @@
 //! One scheduler's row: its fields on pods, and in PodGroups.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -31,6 +33,8 @@ pub struct GangScheduler {
     /// Keys from which the scheduler reads the queue of a pod without [`GangScheduler::queue_key`]. They are common words, so only
     /// their effect is validated: a change of them is not refused.
     pub fallback_queue_keys: &'static [(MetadataField, &'static str)],
+    /// The label whose value the scheduler appends, after a `-`, to the queue of such a key.
+    pub queue_suffix: Option<&'static str>,
     /// Whether a queue is required.
     pub queue_required: bool,
     /// Every other key that [`GangScheduler::executor`] or [`GangScheduler::driver`] may set. Only these are signed, kept in the
@@ -79,6 +83,7 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     queue_key: None,
     more_queue_keys: &[],
     fallback_queue_keys: &[],
+    queue_suffix: None,
     queue_required: false,
     more_keys: &[],
     app_keys: &[],
@@ -253,6 +258,17 @@ impl GangScheduler {
         let with = |is_fallback| move |(place, key): &(MetadataField, &'static str)| (*place, *key, is_fallback);
         let first = self.queue_key.iter().chain(self.more_queue_keys).map(with(false));
         first.chain(self.fallback_queue_keys.iter().map(with(true)))
+    }
+
+    /// The queue that a pod names by one of the [`GangScheduler::queue_keys`].
+    pub fn queue_by<'p>(
+        &self,
+        pod: &'p Pod<'_>,
+        (place, key, is_fallback): (MetadataField, &str, bool),
+    ) -> Option<Cow<'p, str>> {
+        let queue = place.value(pod, key).filter(|queue| !queue.is_empty())?;
+        let suffix = self.queue_suffix.filter(|_| is_fallback).and_then(|key| pod.label(key));
+        Some(suffix.map_or(Cow::Borrowed(queue), |suffix| Cow::Owned([queue, "-", suffix].concat())))
     }
 
     /// Whether this scheduler gets the queue of a gang of this shape: from a key on the pods, or from their PodGroup.

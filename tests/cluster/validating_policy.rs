@@ -349,9 +349,29 @@ fn policies_and_webhook_agree_on_queues_of_new_pods() {
                 }
             }
         }
+        findings += compare_projects(&policies, &all);
     }
     println!("{findings} findings");
     assert!(findings > 100, "{findings}");
+}
+
+/// KAI's queue of a pod without its queue key: the project, and the node pool if there is one.
+fn compare_projects(policies: &Policies, all: &[Compiled]) -> usize {
+    let labels = ["project", "kai.scheduler/node-pool", "kai.scheduler/queue"];
+    let values = [["gold", "-", "-"], ["gold", "1", "-"], ["team", "a", "-"], ["x", "-", "-"], ["x", "1", "gold"]];
+    let pods = values.map(|values| {
+        let pod = executor(1).label("tier", "gold").spec("schedulerName", "kai-scheduler");
+        labels.iter().zip(values).filter(|(_, value)| *value != "-").fold(pod, |pod, (key, to)| pod.label(key, to))
+    });
+    let mut findings = 0;
+    for (pod, who) in pods.iter().flat_map(|pod| writers().into_iter().map(move |who| (pod, who))) {
+        let environment = json!({"env": "prod"});
+        findings += assert_agreement(policies, all, "project", &review(&pod.0, who.clone()), &environment);
+        for old in &pods {
+            findings += assert_agreement(policies, all, "project", &update(old, pod, who.clone()), &environment);
+        }
+    }
+    findings
 }
 
 #[test]

@@ -76,6 +76,27 @@ fn kai_reads_the_queue_from_the_project_only_without_a_queue_key() {
     assert!(!reasons(on_kai().label("kai.scheduler/queue", "team-a")).contains(&Reason::QueueNotAllowed));
 }
 
+/// KAI appends the label of a node pool to a queue from the project.
+#[test]
+fn kai_queue_from_the_project_ends_with_the_node_pool() {
+    let queues = Some(vec![Pattern::new("team"), Pattern::new("team-a100"), Pattern::new("other-t4")]);
+    let policies = only(Policy { queues, ..policy("kai") });
+    let is_allowed = |labels: &[(&str, &str)]| {
+        let on_kai = executor(1).spec("schedulerName", "kai-scheduler");
+        let pod = labels.iter().fold(on_kai, |pod, (key, value)| pod.label(key, value));
+        let review = pod.created_by_pod("nb-driver", DRIVER_UID);
+        let reasons = validate_review(&review, &Snapshot::default(), &policies).decision.reasons;
+        !reasons.contains(&Reason::QueueNotAllowed)
+    };
+    let pool = "kai.scheduler/node-pool";
+    assert!(is_allowed(&[("project", "team")]));
+    assert!(is_allowed(&[("project", "team"), (pool, "a100")]));
+    assert!(!is_allowed(&[("project", "team"), (pool, "h100")]));
+    assert!(is_allowed(&[("project", "other"), (pool, "t4")]), "only the whole name counts");
+    assert!(!is_allowed(&[("project", "other")]));
+    assert!(is_allowed(&[("kai.scheduler/queue", "team"), (pool, "h100")]), "no suffix for another key");
+}
+
 /// Whatever places the pod: another policy's replica, no replica, or the scheduler that the pod names itself.
 #[test]
 fn application_of_another_driver_is_a_finding() {

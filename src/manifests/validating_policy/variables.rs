@@ -138,9 +138,18 @@ fn queues(policies: &Policies, all: &[&Policy], index: usize, add: &mut impl FnM
             (!keys.is_empty()).then(|| read_by(scheduler, policies, &json!(keys), unless.as_deref()))
         });
         let keys = keys.collect::<Vec<_>>().join(" + ");
+        let suffixes = |map: &str| -> String {
+            let of = |scheduler: &&GangScheduler| {
+                let suffix = scheduler.queue_suffix.filter(|_| place == MetadataField::Label)?;
+                let keys: Vec<&str> = scheduler.fallback_queue_keys.iter().map(|(_, key)| *key).collect();
+                Some(format!(r#" + (key in {} && "{suffix}" in {map} ? "-" + {map}["{suffix}"] : "")"#, json!(keys)))
+            };
+            gang::TABLE.iter().filter_map(of).collect()
+        };
         let (new, old) = (format!("variables.{new}"), format!("variables.{old}"));
+        let (queue, was) = (format!("{new}[key]{}", suffixes(&new)), format!("{old}[key]{}", suffixes(&old)));
         format!(
-            r#"({keys}).filter(key, key in {new} && {new}[key] != "" && !(key in {old} && {old}[key] == {new}[key])).map(key, {new}[key])"#
+            r#"({keys}).filter(key, key in {new} && {new}[key] != "" && !(key in {old} && {was} == {queue})).map(key, {queue})"#
         )
     };
     let labels = named(MetadataField::Label, "labels", "oldLabels");
