@@ -1,4 +1,4 @@
-//! The time from review bytes to response bytes, compared with serde_json skipping the same bytes (limit: 1.4 times).
+//! The time from review bytes to response bytes, compared with serde_json skipping the same bytes (limit: 1.3 times).
 //!
 //! `cargo bench --bench admission`
 

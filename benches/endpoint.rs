@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 
 const POLICY: &str = "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: batch, scheduler: {type: volcano}, queue: analytics, priorityClass: {executor: batch}}]";
 /// The minimum of the ratio webhook / echo.
-const LIMIT: f64 = 0.6;
+const LIMIT: f64 = 0.62;
 const CONNECTIONS: usize = 16;
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(1500);

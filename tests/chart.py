@@ -720,10 +720,19 @@ def check_installation(helm, kubectl_program, usher, sandbox_program, folder, ta
         assert second.wait(30) == 0, (folder / "log-2").read_text()
         for number in (1, 2):
             assert not log_contains(number, "is forbidden"), (folder / f"log-{number}").read_text()
+        def doctor_reports(finding):
+            result = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--dry-run-namespace", "team-a"], capture_output=True, text=True, timeout=60)
+            if result.returncode != 1 or finding not in result.stdout:
+                fail(f"doctor, expected {finding!r}: exit {result.returncode}\n{result.stdout}{result.stderr}")
+
+        roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles/spark-usher"
+        role = sandbox.request("GET", roles)
+        for rule in role["rules"]:
+            rule["resourceNames"] = [name for name in rule.get("resourceNames", []) if "creator-binding" not in name]
+        sandbox.request("PUT", roles, role)
+        doctor_reports("spark-usher's account lacks permissions: get validatingadmissionpolic")
         kubectl("delete", "clusterrolebinding", "spark-usher")
-        result = subprocess.run([usher, "doctor", "--kubeconfig", sandbox.kubeconfig, "-n", NAMESPACE, "--dry-run-namespace", "team-a"], capture_output=True, text=True, timeout=60)
-        if result.returncode != 1 or "spark-usher's account lacks permissions: get pods" not in result.stdout:
-            fail(f"doctor, without a role: exit {result.returncode}\n{result.stdout}{result.stderr}")
+        doctor_reports("spark-usher's account lacks permissions: get pods")
         ok("spark-usher doctor reports the missing permissions of the account")
         helm("uninstall", "spark-usher", *to)
         for kind in ("mutating", "validating"):

@@ -101,9 +101,7 @@ pub(super) fn executor(
     early_pods(context, scheduler, shape, draft);
     let joins = shape != Shape::Pods && !metadata.no_group_key;
     let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, &resolution.creator, draft);
-    if metadata.size_unknown {
-        draft.note(Reason::GangSizeUnknown, size_unknown(scheduler));
-    }
+    note_unknown(scheduler, metadata.unknown, draft);
     if metadata.not_fixed {
         draft.note(
             Reason::GangNotFixed,
@@ -179,9 +177,7 @@ pub(super) fn driver(
         .filter(|_| effective.shape == Shape::App)
         .map(|selector| policy.gang.name.render(name, selector));
     let ours = join(context, scheduler, group.as_deref(), &mut metadata, creator, draft);
-    if metadata.size_unknown {
-        draft.note(Reason::GangSizeUnknown, size_unknown(scheduler));
-    }
+    note_unknown(scheduler, metadata.unknown, draft);
     for (place, key, value) in metadata.set {
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
@@ -252,7 +248,7 @@ fn join(
     {
         draft.note(Reason::GangKept, sentence);
         metadata.set.retain(|(place, key, _)| !scheduler.gang_keys.contains(&(*place, *key)));
-        (metadata.size_unknown, metadata.not_fixed) = (false, false);
+        (metadata.unknown, metadata.not_fixed) = (&[], false);
         return false;
     }
     if let Some(group) = group {
@@ -304,7 +300,7 @@ fn keep_numbers(scheduling: &SchedulingFields, scheduler: &GangScheduler, metada
         if let Some(value) = scheduling.entry(*place, key) {
             metadata.set.retain(|(p, k, _)| (p, k) != (place, key));
             metadata.set.push((*place, key, value.to_owned()));
-            metadata.size_unknown = false;
+            metadata.unknown = &[];
         }
     }
     if scheduler.group_key.of_fields(scheduling).is_some() {
@@ -397,13 +393,15 @@ fn numbers(
     facts.numbers(resources)
 }
 
-fn size_unknown(scheduler: &GangScheduler) -> String {
-    format!(
-        "{} requires the gang's size on the pod, and it is unknown: set {} and {} on the driver",
-        scheduler.kind,
-        annotations::MIN_MEMBER,
-        annotations::EXECUTOR_RESOURCES
-    )
+fn note_unknown(scheduler: &GangScheduler, unknown: &[&str], draft: &mut Draft<'_>) {
+    if !unknown.is_empty() {
+        let set = unknown.join(" and ");
+        let sentence = format!(
+            "{} requires the gang's size on the pod, and it is unknown: set {set} on the driver",
+            scheduler.kind
+        );
+        draft.note(Reason::GangSizeUnknown, sentence);
+    }
 }
 
 #[cfg(test)]

@@ -114,3 +114,78 @@ impl Finder {
         Some(request)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use bytes::Bytes;
+    use futures::future::join_all;
+    use http_body_util::Full;
+    use hyper::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    /// The requests that were sent, those that wait for their response, and the most of these at the same time.
+    #[derive(Default)]
+    struct Requests {
+        sent: AtomicUsize,
+        open: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    /// An API server that has every namespace but `missing`, and responds after 10 ms.
+    fn finder(requests: Arc<Requests>) -> NewNamespaces {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let requests = requests.clone();
+            async move {
+                requests.sent.fetch_add(1, SeqCst);
+                requests.most.fetch_max(requests.open.fetch_add(1, SeqCst) + 1, SeqCst);
+                sleep(Duration::from_millis(10)).await;
+                requests.open.fetch_sub(1, SeqCst);
+                let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+                let metadata = format!(r#"{{"name":"{name}","uid":"u","labels":{{"team":"{name}"}}}}"#);
+                let text = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{metadata}}}"#);
+                let status = if name == "missing" { 404 } else { 200 };
+                Response::builder().status(status).body(Full::new(Bytes::from(text)))
+            }
+        });
+        NewNamespaces::new(Arc::default(), Client::new(service, "default"))
+    }
+
+    fn names(count: usize) -> impl Iterator<Item = Arc<str>> {
+        (0..count).map(|number| format!("team-{number}").into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reviews_of_one_namespace_share_a_request() {
+        let requests = Arc::<Requests>::default();
+        let namespaces = finder(requests.clone());
+        let found = join_all((0..100).map(|_| namespaces.find("team-a".into()))).await;
+        assert!(found.iter().all(|found| found.as_ref().is_some_and(|found| found.labels["team"] == *"team-a")));
+        assert_eq!(requests.sent.load(SeqCst), 1);
+        assert!(namespaces.find("missing".into()).await.is_none());
+        assert!(namespaces.find("not/a/name".into()).await.is_none());
+        assert_eq!(requests.sent.load(SeqCst), 2, "only valid names are requested");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_requests_are_sent_at_the_same_time_and_names_beyond_the_limit_are_not_requested() {
+        let requests = Arc::<Requests>::default();
+        let namespaces = finder(requests.clone());
+        let found = join_all(names(MAX_REQUESTED + 10).map(|name| namespaces.find(name))).await;
+        assert_eq!(found.iter().flatten().count(), MAX_REQUESTED);
+        assert_eq!(requests.sent.load(SeqCst), MAX_REQUESTED);
+        assert_eq!(requests.most.load(SeqCst), MAX_REQUESTS);
+        let found = join_all(names(MAX_REQUESTED + 10).skip(MAX_REQUESTED).map(|name| namespaces.find(name))).await;
+        assert_eq!(found.iter().flatten().count(), 10, "the others are requested once there is room");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reviews_beyond_the_limit_do_not_wait() {
+        let namespaces = finder(Arc::default());
+        let found = join_all((0..MAX_WAITING + 10).map(|_| namespaces.find("team-a".into()))).await;
+        assert_eq!(found.iter().flatten().count(), MAX_WAITING);
+    }
+}

@@ -5,7 +5,7 @@
 //! once-satisfied, replacements can start.
 
 use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Membership, Shape};
-use crate::annotations::MetadataField;
+use crate::annotations::{self, MetadataField};
 use crate::snapshot::GroupApi;
 
 const NAME: &str = "gang.scheduling.koordinator.sh/name";
@@ -60,7 +60,7 @@ fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
             metadata.annotation(MIN_AVAILABLE, numbers.members.to_string());
         }
         // Name and number must be set together.
-        None => metadata.size_unknown = true,
+        None => metadata.unknown = &[annotations::MIN_MEMBER],
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
         );
         assert!(both.no_group_key);
         let unknown = metadata(request(Membership::Annotations, None));
-        assert!(unknown.set.is_empty() && unknown.size_unknown);
+        assert!(unknown.set.is_empty() && !unknown.unknown.is_empty());
         assert!(metadata(request(Membership::PodGroup, Some(&numbers))).set.is_empty());
     }
 }

@@ -5,7 +5,7 @@
 //! Kueue's webhook must see our labels, so the name of our configuration sorts before Kueue's.
 
 use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape};
-use crate::annotations::MetadataField;
+use crate::annotations::{self, MetadataField};
 
 const MANAGED: &str = "kueue.x-k8s.io/managed";
 const PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
@@ -56,7 +56,7 @@ fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
         }
         None => {
             metadata.no_group_key = true;
-            metadata.size_unknown = true;
+            metadata.unknown = &[annotations::MIN_MEMBER];
         }
     }
 }
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn pods_shape_sets_no_group_key() {
         let pods = metadata(Shape::Pods, None, true);
-        assert!(pods.no_group_key && !pods.size_unknown);
+        assert!(pods.no_group_key && pods.unknown.is_empty());
         assert_eq!(pods.set.len(), 2);
     }
 
@@ -94,7 +94,7 @@ mod tests {
         let fixed = metadata(Shape::Executors, Some(&numbers(true)), true);
         assert!(!fixed.no_group_key && fixed.set.contains(&(MetadataField::Annotation, TOTAL, "3".to_owned())));
         assert!(metadata(Shape::Executors, Some(&numbers(false)), true).not_fixed);
-        assert!(metadata(Shape::Executors, None, true).size_unknown);
+        assert_eq!(metadata(Shape::Executors, None, true).unknown, [annotations::MIN_MEMBER]);
         assert!(metadata(Shape::Executors, Some(&numbers(true)), false).no_group_key);
     }
 }

@@ -214,8 +214,8 @@ pub struct MemberMetadata {
     pub set: Vec<(MetadataField, &'static str, String)>,
     /// Whether the gang key itself must be left out, as on a pod that the gang does not count if an extra member would harm it.
     pub no_group_key: bool,
-    /// Whether a number is required and unknown.
-    pub size_unknown: bool,
+    /// The annotations that would state numbers which are required and unknown; empty if none is.
+    pub unknown: &'static [&'static str],
     /// Whether a fixed number is required and the application's number changes.
     pub not_fixed: bool,
 }

@@ -12,7 +12,7 @@
 use serde_json::{Value, json};
 
 use super::scheduler::{BASE, GangScheduler, MemberMetadata, MemberRequest, Shape};
-use crate::annotations::MetadataField;
+use crate::annotations::{self, MetadataField};
 
 const QUEUE: &str = "yunikorn.apache.org/queue";
 const APP_ID: &str = "yunikorn.apache.org/app-id";
@@ -50,7 +50,7 @@ fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
     }
     match executor_group(request) {
         Some(group) => metadata.annotation(TASK_GROUPS, json!([group]).to_string()),
-        None => metadata.size_unknown = true,
+        None => metadata.unknown = &[annotations::MIN_MEMBER, annotations::EXECUTOR_RESOURCES],
     }
 }
 
@@ -65,7 +65,7 @@ fn driver(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
             metadata.annotation(TASK_GROUP, DRIVER);
             metadata.annotation(TASK_GROUPS, json!([own, executors]).to_string());
         }
-        _ => metadata.size_unknown = true,
+        _ => metadata.unknown = &[annotations::MIN_MEMBER, annotations::EXECUTOR_RESOURCES],
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(keys(&MemberRequest { with_driver: true, ..request(Some(&numbers), None) }), [TASK_GROUP]);
         assert_eq!(keys(&MemberRequest { counted: false, ..request(Some(&numbers), None) }), [""; 0]);
         let unknown = metadata(executor, &request(None, None));
-        assert!(unknown.size_unknown);
+        assert_eq!(unknown.unknown, [annotations::MIN_MEMBER, annotations::EXECUTOR_RESOURCES]);
         assert_eq!(unknown.set.len(), 1, "a task-group-name alone means ordinary scheduling");
     }
 }

@@ -258,41 +258,46 @@ async fn may(
         let mut parts = permission.resource.split('/');
         let (resource, subresource) = (parts.next().unwrap_or_default(), parts.next());
         for verb in permission.verbs {
-            let name = match permission.named {
-                Named::Lease => Some(lease.to_owned()),
-                Named::Secret => secret.map(str::to_owned),
-                Named::SigningSecret => signing.map(str::to_owned),
-                Named::Configuration if permission.resource.starts_with("mutating") => mutating.map(str::to_owned),
-                Named::Configuration => validating.map(str::to_owned),
-                Named::CreatorPolicy => creator_policy::names(creator).into_iter().next(),
-                Named::Any => None,
+            let named = |name: Option<&str>| vec![name.map(str::to_owned)];
+            let names = match permission.named {
+                Named::Lease => named(Some(lease)),
+                Named::Secret => named(secret),
+                Named::SigningSecret => named(signing),
+                Named::Configuration if permission.resource.starts_with("mutating") => named(mutating),
+                Named::Configuration => named(validating),
+                Named::CreatorPolicy => creator_policy::names(creator).map(Some).to_vec(),
+                Named::Any => named(None),
             };
-            if permission.named == Named::Configuration && name.is_none() {
+            if permission.named == Named::Configuration && names == [None] {
                 continue; // No configuration is maintained.
             }
-            let asked = SubjectAccessReview {
-                spec: SubjectAccessReviewSpec {
-                    user: Some(format!("system:serviceaccount:{namespace}:{account}")),
-                    groups: Some(vec![
-                        "system:serviceaccounts".to_owned(),
-                        format!("system:serviceaccounts:{namespace}"),
-                        "system:authenticated".to_owned(),
-                    ]),
-                    resource_attributes: Some(ResourceAttributes {
-                        group: Some(permission.group.to_owned()),
-                        resource: Some(resource.to_owned()),
-                        subresource: subresource.map(str::to_owned),
-                        verb: Some((*verb).to_owned()),
-                        namespace: (permission.scope == Scope::Own).then(|| namespace.to_owned()),
-                        name,
-                        ..ResourceAttributes::default()
-                    }),
-                    ..SubjectAccessReviewSpec::default()
-                },
-                ..SubjectAccessReview::default()
-            };
-            let answer = api.create(&PostParams::default(), &asked).await?;
-            out.push((permission, *verb, answer.status.is_some_and(|status| status.allowed)));
+            let mut is_allowed = true;
+            for name in names {
+                let asked = SubjectAccessReview {
+                    spec: SubjectAccessReviewSpec {
+                        user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+                        groups: Some(vec![
+                            "system:serviceaccounts".to_owned(),
+                            format!("system:serviceaccounts:{namespace}"),
+                            "system:authenticated".to_owned(),
+                        ]),
+                        resource_attributes: Some(ResourceAttributes {
+                            group: Some(permission.group.to_owned()),
+                            resource: Some(resource.to_owned()),
+                            subresource: subresource.map(str::to_owned),
+                            verb: Some((*verb).to_owned()),
+                            namespace: (permission.scope == Scope::Own).then(|| namespace.to_owned()),
+                            name,
+                            ..ResourceAttributes::default()
+                        }),
+                        ..SubjectAccessReviewSpec::default()
+                    },
+                    ..SubjectAccessReview::default()
+                };
+                let answer = api.create(&PostParams::default(), &asked).await?;
+                is_allowed &= answer.status.is_some_and(|status| status.allowed);
+            }
+            out.push((permission, *verb, is_allowed));
         }
     }
     Ok(out)
