@@ -26,8 +26,8 @@ use crate::spark::text::Text;
 const MAX_ADDED: usize = 16 << 10;
 /// A longer affinity is not read: no scheduler is given one.
 const MAX_AFFINITY: usize = 64 << 10;
-/// Comparisons of a pod's requirements with nodes: a third of a millisecond.
-const MAX_COMPARISONS: usize = 10_000;
+/// Steps of the comparison of a pod's requirements with nodes: a third of a millisecond.
+const MAX_STEPS: usize = 30_000;
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const TERMS: &str = "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
@@ -99,7 +99,7 @@ fn avoidable<'s>(snapshot: &'s Snapshot, requirements: &NodeRequirements<'_>) ->
     if requirements.is_empty() {
         return Some(avoided.iter().collect());
     }
-    let mut work = Work::new(MAX_COMPARISONS);
+    let mut work = Work::new(MAX_STEPS);
     let mut may_use = |name: &str, node: &Node| requirements.allow(name, |key| node.label(key), &mut work);
     let mut suspect: Vec<&Arc<str>> = Vec::new();
     for name in avoided {

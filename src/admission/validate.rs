@@ -345,8 +345,8 @@ fn scheduler(pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, draft: &mu
     }
 }
 
-/// Comparisons of a pod's requirements with nodes: a millisecond.
-const MAX_COMPARISONS: usize = 30_000;
+/// Steps of the comparison of a pod's requirements with nodes: a millisecond.
+const MAX_STEPS: usize = 90_000;
 
 /// Whether all nodes that a pod may use are in this pool. A pod that may use any node is not restricted to it: the taint of the pool's
 /// nodes excludes the pod. Of a pod whose requirements are too many to be compared with all nodes, this is assumed.
@@ -358,17 +358,16 @@ fn nodes_in_pool<'p>(
     if requirements.is_empty() {
         return false;
     }
-    let (mut work, mut is_any) = (Work::new(MAX_COMPARISONS), false);
+    let (mut work, mut is_any) = (Work::new(MAX_STEPS), false);
     for (name, node) in &snapshot.nodes {
-        if requirements.allow(name, |key| node.label(key), &mut work) {
-            is_any = true;
-            if !pool.clone().all(|(key, value)| node.label(key) == Some(value)) {
-                return false;
-            }
-        }
+        let is_allowed = requirements.allow(name, |key| node.label(key), &mut work);
         if work.is_exceeded() {
             return true;
         }
+        if is_allowed && !pool.clone().all(|(key, value)| node.label(key) == Some(value)) {
+            return false;
+        }
+        is_any |= is_allowed;
     }
     is_any
 }

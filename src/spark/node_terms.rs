@@ -57,13 +57,13 @@ struct NodeSelector<'p> {
     node_selector_terms: Option<Vec<Term<'p>>>,
 }
 
-/// How many more comparisons may be made: requirements times nodes would otherwise be a product of what a tenant writes and of what
-/// the cluster has.
+/// How many more terms, requirements and values may be compared with nodes: the time would otherwise be a product of what a tenant
+/// writes and of what the cluster has.
 #[derive(Debug)]
 pub struct Work(Option<usize>);
 
 impl Work {
-    /// At most this many comparisons.
+    /// At most this many terms, requirements and values together.
     pub fn new(most: usize) -> Work {
         Work(Some(most))
     }
@@ -73,6 +73,7 @@ impl Work {
         self.0.is_none()
     }
 
+    /// Counts one more. False if it is too many: everything is met then, so that nothing more is compared.
     fn count(&mut self) -> bool {
         self.0 = self.0.and_then(|left| left.checked_sub(1));
         self.0.is_some()
@@ -104,10 +105,10 @@ impl<'p> NodeRequirements<'p> {
 
     /// Whether a node of this name and with these labels meets them.
     pub fn allow<'n>(&self, name: &'n str, label: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
-        self.name.is_none_or(|wanted| work.count() && wanted == name)
+        self.name.is_none_or(|wanted| !work.count() || wanted == name)
             && self
                 .selector
-                .is_none_or(|selector| selector.iter().all(|(key, value)| work.count() && label(key) == Some(value)))
+                .is_none_or(|selector| selector.iter().all(|(key, value)| !work.count() || label(key) == Some(value)))
             && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(name, &label, work)))
     }
 
@@ -123,6 +124,9 @@ impl<'p> NodeRequirements<'p> {
 impl Term<'_> {
     /// Whether a node matches. An empty term matches none, and so does one that is not understood.
     pub fn matches<'n>(&self, name: &'n str, label: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
+        if !work.count() {
+            return true;
+        }
         let (expressions, fields) = (list(&self.match_expressions), list(&self.match_fields));
         let field = |key: &str| (key == NAME).then_some(name);
         !(expressions.is_empty() && fields.is_empty())
@@ -140,20 +144,24 @@ impl Term<'_> {
 
 impl Requirement<'_> {
     fn is_met<'n>(&self, of: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
+        if !work.count() {
+            return true;
+        }
         let own = of(&self.key);
         let values = list(&self.values);
         let mut has = |own: &str| values.iter().any(|value| !work.count() || *value == *own);
         let number = |text: &str| text.parse::<i64>().ok();
         let compare = || Some((number(own?)?, number(values.first()?)?));
-        match self.operator.as_str() {
+        let is_met = match self.operator.as_str() {
             "In" => own.is_some_and(&mut has),
             "NotIn" => own.is_none_or(|own| !has(own)),
-            "Exists" => work.count() && own.is_some(),
-            "DoesNotExist" => work.count() && own.is_none(),
-            "Gt" => work.count() && compare().is_some_and(|(own, than)| own > than),
-            "Lt" => work.count() && compare().is_some_and(|(own, than)| own < than),
+            "Exists" => own.is_some(),
+            "DoesNotExist" => own.is_none(),
+            "Gt" => compare().is_some_and(|(own, than)| own > than),
+            "Lt" => compare().is_some_and(|(own, than)| own < than),
             _ => false,
-        }
+        };
+        is_met || work.is_exceeded()
     }
 }
 
@@ -226,22 +234,31 @@ mod tests {
     }
 
     #[test]
-    fn work_is_counted_for_every_comparison() {
+    fn work_is_counted_for_every_term_requirement_and_value() {
         let requirement = |n: usize| json!({"key": "x", "operator": "NotIn", "values": vec!["v"; n]});
-        for (spec, least) in [
-            (affinity(&json!([{"matchExpressions": [requirement(1000)]}])), 1000),
-            (affinity(&json!(vec![json!({"matchFields": [{"operator": "Exists"}]}); 500])), 500),
+        let terms = |requirement: Value| affinity(&json!(vec![json!({"matchExpressions": [requirement]}); 500]));
+        for (spec, steps) in [
+            (affinity(&json!([{"matchExpressions": [requirement(1000)]}])), 1002),
+            (affinity(&json!(vec![json!({"matchFields": [{"operator": "Exists"}]}); 500])), 1000),
             (json!({"nodeSelector": {"x": "y", "z": "y"}}), 2),
+            (json!({"nodeName": "n"}), 1),
+            // Those that compare no value.
+            (affinity(&json!(vec![json!({}); 500])), 500),
+            (terms(json!({"key": "x", "operator": "In", "values": []})), 1000),
+            (terms(json!({"key": "absent", "operator": "In", "values": ["v"]})), 1000),
+            (terms(json!({"key": "x", "operator": "Near"})), 1000),
+            (terms(json!({"key": "x", "operator": "DoesNotExist"})), 1000),
         ] {
             let text = json!({"spec": spec}).to_string();
             let pod: super::super::pod::Pod<'_> = serde_json::from_str(&text).unwrap();
             let requirements = NodeRequirements::of(&pod.spec).unwrap();
             let exceeded = |most: usize| {
                 let mut work = Work::new(most);
-                requirements.allow("n", |_| Some("y"), &mut work);
+                let allowed = requirements.allow("n", |key| (key != "absent").then_some("y"), &mut work);
+                assert!(allowed || !work.is_exceeded(), "nothing more is compared");
                 work.is_exceeded()
             };
-            assert!(exceeded(least - 1) && !exceeded(least), "{spec}");
+            assert!(exceeded(steps - 1) && !exceeded(steps), "{spec}");
         }
     }
 }

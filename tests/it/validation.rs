@@ -473,6 +473,13 @@ fn pod_that_can_only_run_on_a_node_pool_is_a_violation_however_it_says_so() {
     list_nodes(&mut large, &(0..500).map(|n| (format!("n-{n}"), Vec::new())).collect::<Vec<_>>());
     let many = requires(vec![expression("x", "Exists", &[])[0].clone(); 500].into());
     assert_eq!(violations(&review(&many.0, person()), &large), [Reason::OtherScheduler]);
+    // Also where the comparison ends at a node outside of the pool.
+    let names: Vec<String> = (0..1000).map(|n| format!("no-{n}")).chain(["s-0".to_owned()]).collect();
+    let pool = vec![("pool", "spark".to_owned())];
+    let nodes = (0..500).map(|n| (format!("n-{n}"), Vec::new())).chain([("s-0".to_owned(), pool)]);
+    list_nodes(&mut large, &nodes.collect::<Vec<_>>());
+    let only_there = requires(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]}]));
+    assert_eq!(violations(&review(&only_there.0, person()), &large), [Reason::OtherScheduler]);
 }
 
 #[test]
