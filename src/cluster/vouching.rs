@@ -175,6 +175,9 @@ mod tests {
             &|live| live[1]["spec"]["matchResources"] = json!({"namespaceSelector": {"matchLabels": {"a": "b"}}}),
             &|live| live[0]["spec"]["failurePolicy"] = json!("Ignore"),
             &|live| live[0]["spec"]["matchConstraints"]["namespaceSelector"] = json!({"matchLabels": {"a": "b"}}),
+            &|live| live[0]["spec"]["matchConstraints"]["objectSelector"] = json!({"matchLabels": {"a": "b"}}),
+            &|live| live[0]["spec"]["matchConstraints"]["resourceRules"][0]["resourceNames"] = json!(["x"]),
+            &|live| live[2]["spec"]["matchConstraints"]["objectSelector"] = json!({"matchLabels": {"a": "b"}}),
             &|live| live[0]["spec"]["matchConstraints"]["excludeResourceRules"] = json!([{"resources": ["pods"]}]),
             &|live| {
                 live[0]["spec"]["matchConditions"]

@@ -6,7 +6,8 @@
 //! spark-usher changes these annotations later. No scheduler is exempt, nor is an account in `trustedWriters`. Only `system:masters`
 //! is, to repair pods.
 //!
-//! The policies do not depend on the policy file, and no replica has to run for them. They judge pods with one of our keys only. The
+//! The policies do not depend on the policy file, and no replica has to run for them. They judge pods with one of our keys only, and
+//! each of those: a pod that is none of Spark's now can be labelled as one later. The
 //! `failurePolicy` is `Fail`, and every expression is total (see [`validating_policy`]).
 
 use serde_json::{Value, json};
@@ -47,13 +48,9 @@ pub fn manifests(name: &str, account: &str) -> Result<Vec<Value>, Refused> {
 
 /// Creations and changes of Spark's pods.
 fn pods(account: &str) -> Value {
-    let roles = json!([labels::ROLE_DRIVER, labels::ROLE_EXECUTOR]);
-    let is_spark = |labels: &str| format!(r#""{0}" in {labels} && {labels}["{0}"] in {roles}"#, labels::ROLE);
     let controllers = json!(WORKLOAD_CONTROLLERS);
     let mut variables = cel::request();
     let mut add = |name: &str, expression: String| variables.push((name.to_owned(), expression));
-    // A pod that becomes one of Spark's by an update was not judged when it was created.
-    add("isNew", format!(r#"request.operation == "CREATE" || !({})"#, is_spark("variables.oldLabels")));
     add("creator", format!(r#""{CREATOR}" in variables.annotations ? variables.annotations["{CREATOR}"] : """#));
     add("byAccount", format!(r#"variables.creator == "{ACCOUNT}" + variables.username"#));
     add(
@@ -71,7 +68,7 @@ fn pods(account: &str) -> Value {
     add("stated", stated(&[CREATOR, annotations::SIGNATURE], "variables.annotations"));
     add("changed", cel::changed(&annotations::PROTECTED, "annotations", "oldAnnotations"));
     add("who", who());
-    let new = r#"!variables.isNew || variables.stated.size() == 0 || variables.byAccount || variables.byPod || variables.byWorkload"#;
+    let new = r#"request.operation != "CREATE" || variables.stated.size() == 0 || variables.byAccount || variables.byPod || variables.byWorkload"#;
     let unchanged = r#"request.operation != "UPDATE" || variables.changed.size() == 0"#;
     let validations = [
         validation(
@@ -94,10 +91,7 @@ fn pods(account: &str) -> Value {
         {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"], "scope": "Namespaced"},
         {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/status"], "operations": ["UPDATE"], "scope": "Namespaced"},
     ]);
-    let mut spec = spec(rules, account, &of_ours, variables, &validations);
-    let selector = json!({"matchExpressions": [{"key": labels::ROLE, "operator": "In", "values": roles}]});
-    crate::json::set(&mut spec, &["matchConstraints", "objectSelector"], selector);
-    spec
+    spec(rules, account, &of_ours, variables, &validations)
 }
 
 /// Bindings, whose annotations and labels the API server copies onto the pod (`pkg/registry/core/pod/storage/storage.go`,

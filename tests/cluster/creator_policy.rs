@@ -97,12 +97,18 @@ fn signature_ordered_in_the_name_of_another_is_not_stored() {
         assert!(message.starts_with("system:serviceaccount:default:evil changed spark-usher.io/by, "), "{message}");
         assert!(message.contains(CREATOR) && message.ends_with("which only spark-usher may change: leave it as it is"));
     }
-    // A pod that the policies did not judge when it was created, because it was not Spark's.
-    let mut unlabelled = patched.clone().without_label("spark-role");
-    assert_eq!(denied(&policies, &review(&unlabelled.0, evil())), None, "it proves nothing");
-    assert!(denied(&policies, &update(&unlabelled, &patched, evil())).unwrap().contains("is not the creator"));
-    unlabelled = unlabelled.label("spark-role", "other");
-    assert!(denied(&policies, &update(&unlabelled, &patched, evil())).is_some());
+    // A pod that is none of Spark's when it is created, or while its annotations are changed.
+    let unlabelled =
+        |pod: &PodBuilder| [pod.clone().without_label("spark-role"), pod.clone().label("spark-role", "other")];
+    for (plain, patched) in unlabelled(&plain).iter().zip(unlabelled(&patched)) {
+        assert!(denied(&policies, &review(&patched.0, evil())).unwrap().contains("is not the creator"));
+        assert!(
+            denied(&policies, &update(plain, &patched, evil())).unwrap().contains("evil changed spark-usher.io/by")
+        );
+        assert!(
+            denied(&policies, &update(&patched, plain, evil())).unwrap().contains("evil changed spark-usher.io/by")
+        );
+    }
     // An executor that names another policy's scheduler, ordered in the same way.
     let executor = ordered(&executor(7), victim());
     assert!(denied(&policies, &review(&executor.0, evil())).is_some());
@@ -206,9 +212,9 @@ fn policies_agree_with_the_rule_on_random_reviews() {
         assert_eq!(message.is_some(), expected, "{number}: {message:?} {sent:#}");
         denials += usize::from(expected);
         agreed += 1;
-        // The webhook denies whatever the policies deny; it trusts more accounts, which the policies do not.
+        // The webhook denies whatever the policies deny about Spark's pods; it trusts more accounts, which the policies do not.
         let trusted = validate_review(&sent, &signing(), &volcano()).decision;
-        if expected && trusted.reason != Reason::TrustedWriter {
+        if expected && ![Reason::TrustedWriter, Reason::NotSpark].contains(&trusted.reason) {
             let reasons = [Reason::NotMutated, Reason::SchedulingChanged, Reason::ApplicationChanged];
             assert!(trusted.reasons.iter().any(|reason| reasons.contains(reason)), "{number}: {trusted:?} {sent:#}");
         }
@@ -261,15 +267,9 @@ fn random_pod(rng: &mut Rng, who: &Value) -> PodBuilder {
 fn violates(review: &Value) -> bool {
     let request = &review["request"];
     let (object, old, who) = (&request["object"], &request["oldObject"], &request["userInfo"]);
-    let is_spark =
-        |object: &Value| matches!(object["metadata"]["labels"]["spark-role"].as_str(), Some("driver" | "executor"));
-    if !is_spark(object) && !is_spark(old) {
-        return false;
-    }
     let is_update = request["operation"] == "UPDATE";
     let key = |object: &Value, key: &str| object["metadata"]["annotations"][key].as_str().map(str::to_owned);
     let changed = is_update && PROTECTED.iter().any(|name| key(object, name) != key(old, name));
-    let judged = !is_update || !is_spark(old);
     let states = key(object, CREATOR).is_some() || key(object, SIGNATURE).is_some();
     let username = who["username"].as_str().unwrap_or_default();
     let list = |name: &str| {
@@ -286,7 +286,7 @@ fn violates(review: &Value) -> bool {
         .then(|| format!("workload/{}/{}", owner["name"].as_str().unwrap(), owner["uid"].as_str().unwrap()));
     let own = [by_pod, by_workload, Some(format!("account/{username}"))];
     let stated = key(object, CREATOR).unwrap_or_default();
-    changed || (judged && states && !own.iter().flatten().any(|own| *own == stated))
+    changed || (!is_update && states && !own.iter().flatten().any(|own| *own == stated))
 }
 
 /// What kubelets, the garbage collector, schedulers, Spark and kubectl do to honest pods.

@@ -33,22 +33,18 @@ pub fn differences(live: &[Value], expected: &[Value]) -> Vec<String> {
     out
 }
 
-/// Whether a document contains the expected one. The API server adds defaults to maps, never to lists.
+/// Whether a document contains the expected one. The API server adds defaults to maps, never to lists, nor to the maps in them.
 fn contains(found: &Value, expected: &Value) -> bool {
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => {
             expected.iter().all(|(key, expected)| found.get(key).is_some_and(|found| contains(found, expected)))
-        }
-        (Value::Array(found), Value::Array(expected)) => {
-            found.len() == expected.len()
-                && found.iter().zip(expected).all(|(found, expected)| contains(found, expected))
         }
         _ => found == expected,
     }
 }
 
 /// Whether a spec has a field that narrows the object's scope compared to ours: a binding's matchResources and paramRef, a
-/// policy's paramKind, excludeResourceRules, and selectors that ours does not have.
+/// policy's paramKind, excludeResourceRules, and selectors that are not ours.
 fn narrows(spec: &Value, expected: &Value) -> bool {
     let has = |spec: &Value, path: &[&str]| match at(spec, path) {
         None => false,
@@ -68,5 +64,5 @@ fn narrows(spec: &Value, expected: &Value) -> bool {
         &["matchResources", "excludeResourceRules"],
     ]
     .into_iter()
-    .any(|path| has(spec, path) && !has(expected, path))
+    .any(|path| has(spec, path) && at(spec, path) != at(expected, path))
 }
