@@ -20,12 +20,16 @@ const BLOCK: usize = 64;
 pub struct Pruned<'b> {
     whole: &'b [u8],
     text: Vec<u8>,
+    /// Where the parts begin and end in the whole document.
+    parts: Vec<(usize, usize)>,
     has_too_many: bool,
 }
 
 impl<'b> Pruned<'b> {
     /// Replaces the lists and maps under these keys, at any depth: those of `dropped` become `null`, those of `kept`
     /// become `[begin,end]`, their position in the whole document ([`Pruned::part`]). Values of other kinds stay.
+    ///
+    /// A list or map of these keys that does not end is dropped with all that follows: no parser accepts such a document.
     ///
     /// At most about `most` strings, lists, maps and items may remain, those of `kept` included: see [`Pruned::has_too_many`].
     pub fn of(whole: &'b [u8], dropped: &[&str], kept: &[&str], most: usize) -> Pruned<'b> {
@@ -45,7 +49,8 @@ impl<'b> Pruned<'b> {
     ) -> Pruned<'b> {
         // Growth by doubling would allocate three times what a large document needs.
         let mut text = Vec::with_capacity(whole.len());
-        let mut copied = 0;
+        let (mut copied, mut end_of_text) = (0, whole.len());
+        let mut parts = Vec::new();
         while let Some(quote) = scanner.next_quote() {
             let Some(end) = scanner.next_quote() else { break };
             // Most strings are no key of a list or map.
@@ -56,11 +61,15 @@ impl<'b> Pruned<'b> {
             if !keep && !named(dropped) {
                 continue;
             }
-            let Some(end) = scanner.container_end(begin, keep) else { break };
+            let Some(end) = scanner.container_end(begin, keep) else {
+                end_of_text = begin;
+                break;
+            };
             text.extend_from_slice(whole.get(copied..begin).unwrap_or_default());
             if keep {
                 // Writing to memory does not fail.
                 let _ = write!(text, "[{begin},{end}]");
+                parts.push((begin, end));
             } else {
                 text.extend_from_slice(b"null");
             }
@@ -68,9 +77,9 @@ impl<'b> Pruned<'b> {
         }
         let has_too_many = scanner.left.is_none();
         if !has_too_many {
-            text.extend_from_slice(whole.get(copied..).unwrap_or_default());
+            text.extend_from_slice(whole.get(copied..end_of_text).unwrap_or_default());
         }
-        Pruned { whole, text, has_too_many }
+        Pruned { whole, text, parts, has_too_many }
     }
 
     /// The remaining text; only a part of it if [`Pruned::has_too_many`].
@@ -83,10 +92,13 @@ impl<'b> Pruned<'b> {
         self.has_too_many
     }
 
-    /// The part of the whole document that `[begin,end]` replaces; `None` for any other text.
+    /// The part of the whole document that `[begin,end]` replaces; `None` for any other text, also of this form: a document that
+    /// contains it could name what was neither counted nor kept.
     pub fn part(&self, span: &str) -> Option<&'b str> {
         let (begin, end) = span.strip_prefix('[')?.strip_suffix(']')?.split_once(',')?;
-        std::str::from_utf8(self.whole.get(begin.parse().ok()?..end.parse().ok()?)?).ok()
+        let span = (begin.parse().ok()?, end.parse().ok()?);
+        self.parts.binary_search(&span).ok()?;
+        std::str::from_utf8(self.whole.get(span.0..span.1)?).ok()
     }
 }
 
@@ -303,10 +315,33 @@ mod tests {
     }
 
     #[test]
-    fn truncated_document_stays_unchanged() {
-        for truncated in [r#"{"bulk":[1,2"#, r#"{"bulk":{"a":"}"#, r#"{"bu"#, r#"{"a":"\"#, r#"{"bulk":"#, "", "\""] {
+    fn truncated_document_stays_truncated() {
+        for truncated in [r#"{"bu"#, r#"{"a":"\"#, r#"{"bulk":"#, "", "\""] {
             assert_eq!(pruned_text(truncated), truncated);
         }
+        for (truncated, expected) in [
+            (r#"{"bulk":[1,2"#, r#"{"bulk":"#),
+            (r#"{"a":1,"bulk":{"a":"}"#, r#"{"a":1,"bulk":"#),
+            (r#"{"bulk":[1],"part":[1,2"#, r#"{"bulk":null,"part":"#),
+        ] {
+            assert_eq!(pruned_text(truncated), expected);
+        }
+        let endless = format!(r#"{{"bulk":[{}"#, r#""","#.repeat(1 << 20));
+        assert!(
+            Pruned::of(endless.as_bytes(), &["bulk"], &[], 1000).text().len() < 1000,
+            "what is not counted is dropped"
+        );
+    }
+
+    #[test]
+    fn part_is_one_that_was_replaced() {
+        // A parser takes an escaped key for the key, the scan does not.
+        let whole = r#"{"bulk":[{},{}],"\u0070art":[8,15],"part":[1,[2]]}"#;
+        let pruned = Pruned::of(whole.as_bytes(), &["bulk"], &["part"], usize::MAX);
+        assert_eq!(pruned.text(), br#"{"bulk":null,"\u0070art":[8,15],"part":[42,49]}"#);
+        assert_eq!(pruned.part("[8,15]"), None);
+        assert_eq!(pruned.part("[42,49]"), Some("[1,[2]]"));
+        assert_eq!(pruned.part("[45,48]"), None);
     }
 
     #[test]
