@@ -143,7 +143,7 @@ fn length(address: SocketAddr, connector: &TlsConnector, request: &[u8]) -> (usi
 struct NoNamespaces;
 
 impl Namespaces for NoNamespaces {
-    fn find(&self, _: Arc<str>) -> BoxFuture<'static, Option<Arc<Namespace>>> {
+    fn find(&self, _: Arc<str>, _: std::net::IpAddr) -> BoxFuture<'static, Option<Arc<Namespace>>> {
         std::future::ready(None).boxed()
     }
 }

@@ -1,7 +1,8 @@
 //! Finds the namespace of a review before the watch has shown it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -9,24 +10,21 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use kube::Client;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::cluster::lookups::namespace;
+use crate::http::gate::Gate;
 use crate::http::handlers::Namespaces;
-use crate::runtime::clock;
 use crate::snapshot::{Namespace, Snapshot};
 
-/// The watch is given this long, as Kubernetes' own NamespaceLifecycle does.
-const WATCH: Duration = Duration::from_millis(50);
-const LOOK: Duration = Duration::from_millis(5);
-/// Reviews that wait, and namespaces that are requested. Anybody who reaches the port can name namespaces: beyond it, the strictest
-/// policy decides immediately.
-const MAX_WAITING: usize = 1_024;
-const MAX_REQUESTED: usize = 64;
+/// The watch is given 50 ms, as Kubernetes' own NamespaceLifecycle does: the snapshot is looked at after each of these pauses.
+const LOOKS: [Duration; 4] =
+    [Duration::from_millis(5), Duration::from_millis(10), Duration::from_millis(15), Duration::from_millis(20)];
 /// The longest time of a request.
 const REQUEST: Duration = Duration::from_secs(1);
-/// Requests at the same time, and the pause after each: at most 80 per second.
+/// Requests at the same time, and the pause after each: at most 80 per second. Anybody who reaches the port can name namespaces, so
+/// peers take turns.
 const MAX_REQUESTS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -39,10 +37,9 @@ struct Finder {
     client: Client,
     /// The connections of the client belong to this runtime: the webhook's own can be occupied.
     runtime: Handle,
-    waiting: Semaphore,
-    requests: Semaphore,
-    /// Reviews of one namespace share a request.
-    requested: Mutex<HashMap<Arc<str>, Request>>,
+    gate: Gate,
+    /// Reviews of one namespace share a request, unless they are of different peers: a peer whose turn comes late does not delay others.
+    requested: Mutex<HashMap<(IpAddr, Arc<str>), Request>>,
 }
 
 type Request = Shared<BoxFuture<'static, Option<Arc<Namespace>>>>;
@@ -60,58 +57,66 @@ impl NewNamespaces {
             snapshot,
             client,
             runtime: Handle::current(),
-            waiting: Semaphore::new(MAX_WAITING),
-            requests: Semaphore::new(MAX_REQUESTS),
+            gate: Gate::new(MAX_REQUESTS),
             requested: Mutex::default(),
         }))
     }
 }
 
 impl Namespaces for NewNamespaces {
-    fn find(&self, name: Arc<str>) -> BoxFuture<'static, Option<Arc<Namespace>>> {
+    fn find(&self, name: Arc<str>, peer: IpAddr) -> BoxFuture<'static, Option<Arc<Namespace>>> {
         let finder = self.0.clone();
-        async move {
-            let _waiting = finder.waiting.try_acquire().ok()?;
-            finder.find(&name).await
-        }
-        .boxed()
+        async move { finder.find(name, peer).await }.boxed()
     }
 }
 
 impl Finder {
-    async fn find(self: &Arc<Self>, name: &Arc<str>) -> Option<Arc<Namespace>> {
-        let until = clock::instant() + WATCH;
-        while clock::instant() < until {
-            sleep(LOOK).await;
-            if let Some(observed) = self.snapshot.load().namespace(name) {
+    async fn find(self: &Arc<Self>, name: Arc<str>, peer: IpAddr) -> Option<Arc<Namespace>> {
+        for look in LOOKS {
+            sleep(look).await;
+            if let Some(observed) = self.snapshot.load().namespace(&name) {
                 return Some(observed.clone());
             }
         }
-        self.request(name)?.await
+        self.request((peer, name)).await
     }
 
-    /// The request for a namespace; `None` if there are too many.
-    fn request(self: &Arc<Self>, name: &Arc<str>) -> Option<Request> {
-        let mut requested = self.requested.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(request) = requested.get(name) {
-            return Some(request.clone());
-        }
-        if requested.len() >= MAX_REQUESTED {
-            return None;
+    fn requested(&self) -> MutexGuard<'_, HashMap<(IpAddr, Arc<str>), Request>> {
+        self.requested.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The request for a namespace; without a result if too many wait for their turn.
+    fn request(self: &Arc<Self>, key: (IpAddr, Arc<str>)) -> Request {
+        let mut requested = self.requested();
+        if let Some(request) = requested.get(&key) {
+            return request.clone();
         }
         let (done, found) = oneshot::channel();
         let request = found.map(|found: Result<Option<Arc<Namespace>>, _>| found.ok().flatten()).boxed().shared();
-        requested.insert(name.clone(), request.clone());
-        let (finder, name) = (self.clone(), name.clone());
+        requested.insert(key.clone(), request.clone());
+        let entry = Entry { finder: self.clone(), key };
         // The task is not joined: its time is limited, and other reviews of the namespace may still wait for it.
         self.runtime.spawn(async move {
-            let _permit = finder.requests.acquire().await;
-            let found = timeout(REQUEST, namespace(finder.client.clone(), name.clone())).await.ok().flatten();
-            finder.requested.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            let (finder, (peer, name)) = (entry.finder.clone(), entry.key.clone());
+            let Some(_permit) = finder.gate.enter(peer).await else { return };
+            let found = timeout(REQUEST, namespace(finder.client.clone(), name)).await.ok().flatten();
+            drop(entry);
             let _ = done.send(found.map(Arc::new));
             sleep(PAUSE).await;
         });
-        Some(request)
+        request
+    }
+}
+
+/// An entry of [`Finder::requested`], removed on drop.
+struct Entry {
+    finder: Arc<Finder>,
+    key: (IpAddr, Arc<str>),
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.finder.requested().remove(&self.key);
     }
 }
 
@@ -154,38 +159,37 @@ mod tests {
         NewNamespaces::new(Arc::default(), Client::new(service, "default"))
     }
 
-    fn names(count: usize) -> impl Iterator<Item = Arc<str>> {
-        (0..count).map(|number| format!("team-{number}").into())
+    fn peer(n: u8) -> IpAddr {
+        [10, 0, 0, n].into()
     }
 
     #[tokio::test(start_paused = true)]
     async fn reviews_of_one_namespace_share_a_request() {
         let requests = Arc::<Requests>::default();
         let namespaces = finder(requests.clone());
-        let found = join_all((0..100).map(|_| namespaces.find("team-a".into()))).await;
+        let found = join_all((0..100).map(|_| namespaces.find("team-a".into(), peer(1)))).await;
         assert!(found.iter().all(|found| found.as_ref().is_some_and(|found| found.labels["team"] == *"team-a")));
         assert_eq!(requests.sent.load(SeqCst), 1);
-        assert!(namespaces.find("missing".into()).await.is_none());
-        assert!(namespaces.find("not/a/name".into()).await.is_none());
+        assert!(namespaces.find("missing".into(), peer(1)).await.is_none());
+        assert!(namespaces.find("not/a/name".into(), peer(1)).await.is_none());
         assert_eq!(requests.sent.load(SeqCst), 2, "only valid names are requested");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn few_requests_are_sent_at_the_same_time_and_names_beyond_the_limit_are_not_requested() {
+    async fn few_requests_are_sent_at_the_same_time_and_peers_take_turns() {
         let requests = Arc::<Requests>::default();
         let namespaces = finder(requests.clone());
-        let found = join_all(names(MAX_REQUESTED + 10).map(|name| namespaces.find(name))).await;
-        assert_eq!(found.iter().flatten().count(), MAX_REQUESTED);
-        assert_eq!(requests.sent.load(SeqCst), MAX_REQUESTED);
+        // Three peers name random namespaces, as many as they can.
+        let flood = (0..3000u16).map(|n| namespaces.find(format!("random-{n}").into(), peer((n % 3) as u8 + 10)));
+        let flood = tokio::spawn(join_all(flood));
+        sleep(Duration::from_millis(200)).await;
+        let begin = tokio::time::Instant::now();
+        assert!(namespaces.find("team-a".into(), peer(1)).await.is_some());
+        assert!(begin.elapsed() < Duration::from_millis(150), "{:?}", begin.elapsed());
         assert_eq!(requests.most.load(SeqCst), MAX_REQUESTS);
-        let found = join_all(names(MAX_REQUESTED + 10).skip(MAX_REQUESTED).map(|name| namespaces.find(name))).await;
-        assert_eq!(found.iter().flatten().count(), 10, "the others are requested once there is room");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn reviews_beyond_the_limit_do_not_wait() {
-        let namespaces = finder(Arc::default());
-        let found = join_all((0..MAX_WAITING + 10).map(|_| namespaces.find("team-a".into()))).await;
-        assert_eq!(found.iter().flatten().count(), MAX_WAITING);
+        let found = flood.await.unwrap().into_iter().flatten().count();
+        assert!((200..300).contains(&found), "{found}: too many waited for the others");
+        sleep(Duration::from_secs(1)).await;
+        assert!(namespaces.0.requested().is_empty());
     }
 }

@@ -1,24 +1,35 @@
-//! Limits how many reviews above [`SMALL`] are read and decided at a time. The others wait with their bodies unread, and the peers
-//! take turns: a client that sends many large bodies delays the large reviews of others by one of its own at a time.
+//! Limits how many reviews above [`SMALL`] are read and decided at a time. The others wait with their bodies unread.
+//!
+//! The next is of the peer that held permits for the shortest time lately: a client that sends many large bodies, or none of a body that
+//! it announced, delays the reviews of others by one of its own at most. Bodies above [`MEDIUM`] take turns among themselves.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
+
+use crate::runtime::clock;
 
 /// Bodies up to this size are decided at once on the thread that read them: the worst takes 0.1 ms (`benches/admission.rs`). A
 /// review of an executor is 10 to 25 kB.
 pub(super) const SMALL: usize = 32 << 10;
+/// Bodies up to this size are decided with the usual priority, in at most 12 ms (`benches/attack.rs`). Larger ones only when no other
+/// thread wants to run; while the cores are occupied, that may take seconds, and others do not wait for it.
+pub(super) const MEDIUM: usize = 4 << 20;
 
-/// At most this many large reviews are held at a time, on any number of cores: each takes up to 60 MiB.
+/// At most this many reviews of either kind are held at a time, on any number of cores: each takes up to three times its size.
 const MOST: usize = 4;
 /// At most this many wait: the buffers of a connection with an unread body take 66 kB.
 const MOST_WAITING: usize = 256;
+/// For how long it counts that a peer held a permit, and of how many peers.
+const REMEMBERED: Duration = Duration::from_secs(60);
+const MOST_REMEMBERED: usize = 4096;
 
 /// Permits for large reviews.
 #[derive(Clone, Debug)]
-pub(super) struct Gate(Arc<Shared>);
+pub(crate) struct Gate(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -30,13 +41,19 @@ struct Shared {
 #[derive(Debug)]
 struct Queues {
     free: usize,
-    /// The reviews that wait, of the peer whose turn is next first. No queue is empty.
+    /// The reviews that wait, by peer; the peer that had its turn last is last. No queue is empty.
     waiting: VecDeque<(IpAddr, VecDeque<oneshot::Sender<Permit>>)>,
+    /// How long each peer has held permits, and when it returned the last one.
+    held: HashMap<IpAddr, (Duration, Instant)>,
 }
 
 /// The right to hold one large review, passed on when it is dropped.
 #[derive(Debug)]
-pub(super) struct Permit(Gate);
+pub(crate) struct Permit {
+    gate: Gate,
+    peer: IpAddr,
+    since: Instant,
+}
 
 impl Default for Gate {
     /// One core is left to everything else.
@@ -47,8 +64,8 @@ impl Default for Gate {
 }
 
 impl Gate {
-    pub(super) fn new(permits: usize) -> Gate {
-        let queues = Mutex::new(Queues { free: permits, waiting: VecDeque::new() });
+    pub(crate) fn new(permits: usize) -> Gate {
+        let queues = Mutex::new(Queues { free: permits, waiting: VecDeque::new(), held: HashMap::new() });
         Gate(Arc::new(Shared { queues, contended: watch::Sender::new(false) }))
     }
 
@@ -56,14 +73,18 @@ impl Gate {
         self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn permit(&self, peer: IpAddr) -> Permit {
+        Permit { gate: self.clone(), peer, since: clock::instant() }
+    }
+
     /// Waits for the turn of this peer. A caller that gives up before its turn takes none. `None` if too many wait, of this peer more
     /// than of others.
-    pub(super) async fn enter(&self, peer: IpAddr) -> Option<Permit> {
+    pub(crate) async fn enter(&self, peer: IpAddr) -> Option<Permit> {
         let turn = {
             let mut queues = self.queues();
             if queues.free > 0 {
                 queues.free -= 1;
-                return Some(Permit(self.clone()));
+                return Some(self.permit(peer));
             }
             let (turn, given) = oneshot::channel();
             queues.wait(peer, turn);
@@ -74,9 +95,10 @@ impl Gate {
     }
 
     /// Passes a permit on to the next review that still waits.
-    fn pass_on(&self) {
+    fn pass_on(&self, peer: IpAddr, held: Duration) {
         let next = {
             let mut queues = self.queues();
+            queues.count(peer, held, clock::instant());
             let next = queues.next();
             if next.is_none() {
                 queues.free += 1;
@@ -84,9 +106,9 @@ impl Gate {
             self.0.contended.send_replace(!queues.waiting.is_empty());
             next
         };
-        if let Some(turn) = next {
+        if let Some((peer, turn)) = next {
             // If it gave up in this moment, the returned permit is dropped, and passed on.
-            let _ = turn.send(Permit(self.clone()));
+            let _ = turn.send(self.permit(peer));
         }
     }
 }
@@ -99,8 +121,7 @@ impl Queues {
         }
         let count = |queues: &Queues| queues.waiting.iter().map(|(_, queue)| queue.len()).sum::<usize>();
         if count(self) > MOST_WAITING {
-            // Those that gave up are still in the queues.
-            self.waiting.iter_mut().for_each(|(_, queue)| queue.retain(|turn| !turn.is_closed()));
+            self.remove_gone();
         }
         if count(self) > MOST_WAITING
             && let Some((_, longest)) = self.waiting.iter_mut().max_by_key(|(_, queue)| queue.len())
@@ -110,32 +131,57 @@ impl Queues {
         self.waiting.retain(|(_, queue)| !queue.is_empty());
     }
 
-    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
-        while let Some((peer, mut queue)) = self.waiting.pop_front() {
-            while let Some(turn) = queue.pop_front() {
-                if !turn.is_closed() {
-                    if !queue.is_empty() {
-                        self.waiting.push_back((peer, queue));
-                    }
-                    return Some(turn);
-                }
-            }
+    /// Removes the reviews that gave up.
+    fn remove_gone(&mut self) {
+        self.waiting.iter_mut().for_each(|(_, queue)| queue.retain(|turn| !turn.is_closed()));
+        self.waiting.retain(|(_, queue)| !queue.is_empty());
+    }
+
+    /// Counts that a peer held a permit.
+    fn count(&mut self, peer: IpAddr, held: Duration, now: Instant) {
+        if self.held.len() >= MOST_REMEMBERED {
+            self.held.clear();
         }
-        None
+        self.held.retain(|_, (_, last)| now.saturating_duration_since(*last) < REMEMBERED);
+        let (total, last) = self.held.entry(peer).or_insert((Duration::ZERO, now));
+        (*total, *last) = (*total + held, now);
+    }
+
+    fn next(&mut self) -> Option<(IpAddr, oneshot::Sender<Permit>)> {
+        self.remove_gone();
+        let held = |peer: &IpAddr| self.held.get(peer).map_or(Duration::ZERO, |(held, _)| *held);
+        let (at, _) = self.waiting.iter().enumerate().min_by_key(|(_, (peer, _))| held(peer))?;
+        let (peer, mut queue) = self.waiting.remove(at)?;
+        let turn = queue.pop_front()?;
+        if !queue.is_empty() {
+            self.waiting.push_back((peer, queue));
+        }
+        Some((peer, turn))
     }
 }
 
 impl Permit {
     /// Waits until other reviews wait for a permit.
     pub(super) async fn wanted(&self) {
+        let mut contended = self.gate.0.contended.subscribe();
         // The sender lives in the gate.
-        let _ = self.0.0.contended.subscribe().wait_for(|contended| *contended).await;
+        while contended.wait_for(|contended| *contended).await.is_ok() && !self.is_wanted() {}
+    }
+
+    /// Whether a review waits for a permit and did not give up.
+    pub(super) fn is_wanted(&self) -> bool {
+        let mut queues = self.gate.queues();
+        queues.remove_gone();
+        let is_wanted = !queues.waiting.is_empty();
+        self.gate.0.contended.send_replace(is_wanted);
+        is_wanted
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.pass_on();
+        let held = clock::instant().saturating_duration_since(self.since);
+        self.gate.pass_on(self.peer, held);
     }
 }
 
@@ -148,7 +194,7 @@ mod tests {
         [10, 0, 0, n].into()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn peers_take_turns_and_reviews_of_a_peer_keep_their_order() {
         let gate = Gate::new(1);
         let mut held = Some(gate.enter(peer(1)).await.unwrap());
@@ -206,6 +252,48 @@ mod tests {
         assert!(other.now_or_never().unwrap().is_some());
         drop(more);
         assert_eq!(gate.queues().free, 1);
+    }
+
+    /// Peers that hold permits for long, because their bodies do not arrive, come after one that does not.
+    #[tokio::test(start_paused = true)]
+    async fn next_permit_is_for_the_peer_that_held_permits_for_the_shortest_time() {
+        let gate = Gate::new(1);
+        let mut waits = Vec::new();
+        for _ in 0..4 {
+            let held = gate.enter(peer(0)).await.unwrap();
+            let mut slow = tokio::task::JoinSet::new();
+            for n in 1..20 {
+                let gate = gate.clone();
+                slow.spawn(async move {
+                    let _permit = gate.enter(peer(n)).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(25)).await;
+                });
+            }
+            tokio::task::yield_now().await;
+            let begin = clock::instant();
+            let (quick, ()) = tokio::join!(gate.enter(peer(99)), async { drop(held) });
+            waits.push(clock::instant().saturating_duration_since(begin).as_millis());
+            drop(quick);
+            slow.join_all().await;
+        }
+        assert!(waits[0] >= 19 * 25 && waits[1..].iter().all(|wait| *wait == 0), "{waits:?}");
+        tokio::time::sleep(REMEMBERED).await;
+        drop(gate.enter(peer(1)).await.unwrap());
+        assert_eq!(gate.queues().held.len(), 1, "it is remembered for a minute");
+    }
+
+    #[tokio::test]
+    async fn review_that_gave_up_does_not_press_the_holder() {
+        let gate = Gate::new(1);
+        let held = gate.enter(peer(1)).await.unwrap();
+        let mut other = Box::pin(gate.enter(peer(2)));
+        assert!((&mut other).now_or_never().is_none());
+        assert!(held.is_wanted());
+        drop(other);
+        assert!(!held.is_wanted() && held.wanted().now_or_never().is_none());
+        let mut other = Box::pin(gate.enter(peer(2)));
+        assert!((&mut other).now_or_never().is_none());
+        assert!(held.wanted().now_or_never().is_some());
     }
 
     #[tokio::test]

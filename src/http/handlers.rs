@@ -1,5 +1,6 @@
 //! What answers a review: from its bytes to the bytes of the answer, by the current snapshot and policies.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,8 +47,8 @@ pub struct Unobserved(pub Arc<str>);
 
 /// Finds namespaces that the watch may not have shown yet: a namespace is often created just before its first pod.
 pub trait Namespaces: Send + Sync + 'static {
-    /// The namespace; `None` if it is not found. The caller limits the time.
-    fn find(&self, name: Arc<str>) -> BoxFuture<'static, Option<Arc<Namespace>>>;
+    /// The namespace, for a review of this peer; `None` if it is not found. The caller limits the time.
+    fn find(&self, name: Arc<str>, peer: IpAddr) -> BoxFuture<'static, Option<Arc<Namespace>>>;
 }
 
 /// Whether a decision about the review depends on its policy. Of a review of which only the head was read, this is assumed.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::gate::Gate;
+use super::gate::{Gate, MEDIUM};
 
 /// Maximum size of a review that is read whole. etcd stores objects of 1.5 MiB (`--max-request-bytes`), Go writes one
 /// byte as six in JSON (`<` as `\u003c`), and an update carries the object twice: 18 MiB plus an envelope.
@@ -21,27 +21,30 @@ pub const MAX_BODY: usize = 20 << 20;
 pub struct Limits {
     arriving: Arriving,
     gate: Gate,
+    /// For bodies above [`MEDIUM`].
+    largest: Gate,
 }
 
 impl Default for Limits {
     /// 24 MiB of small bodies, and large ones on all cores but one.
     fn default() -> Limits {
-        Limits { arriving: Arriving::new(768), gate: Gate::default() }
+        Limits { arriving: Arriving::new(768), gate: Gate::default(), largest: Gate::default() }
     }
 }
 
 impl Limits {
     /// At most this many small bodies that did not arrive with their head, and this many large ones.
     pub fn new(small: usize, large: usize) -> Limits {
-        Limits { arriving: Arriving::new(small), gate: Gate::new(large) }
+        Limits { arriving: Arriving::new(small), gate: Gate::new(large), largest: Gate::new(large) }
     }
 
     pub(super) fn arriving(&self) -> &Arriving {
         &self.arriving
     }
 
-    pub(super) fn gate(&self) -> &Gate {
-        &self.gate
+    /// The gate of a body that announces this many bytes.
+    pub(super) fn gate(&self, announced: u64) -> &Gate {
+        if announced <= MEDIUM as u64 { &self.gate } else { &self.largest }
     }
 }
 

@@ -7,7 +7,7 @@ pub mod capacity;
 mod conn;
 mod connections;
 pub mod debug;
-mod gate;
+pub(crate) mod gate;
 pub mod handlers;
 pub mod limits;
 pub mod metrics;

@@ -1,9 +1,11 @@
 //! Serves `POST /mutate`, `/validate` and `/mutate-and-validate`, which API servers call.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,7 @@ use hyper::body::Body as _;
 use tokio::sync::oneshot;
 
 use super::connections::Origin;
-use super::gate::{Permit, SMALL};
+use super::gate::{MEDIUM, Permit, SMALL};
 use super::handlers::{Handler, Handlers, Lookup, Namespaces, ReviewResponse, Unobserved};
 use super::limits::{Limits, MAX_BODY};
 use super::metrics::{Hook, Metrics, Outcome};
@@ -38,8 +40,13 @@ const MAX_READING: Duration = Duration::from_secs(5);
 /// fraction of a millisecond at a time.
 const PART: usize = 256 << 10;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Maximum time to read a large body while others wait for its permit: 20 MiB within it are 70 MB/s.
-const READING_IF_OTHERS_WAIT: Duration = Duration::from_millis(300);
+/// While others wait for its permit, a large body must arrive at this rate, in bytes per second, after this time.
+const RATE_IF_OTHERS_WAIT: f64 = 70e6;
+const GRACE_IF_OTHERS_WAIT: Duration = Duration::from_millis(25);
+/// Maximum time to find the namespace of a large review while others wait for its permit.
+const FINDING_IF_OTHERS_WAIT: Duration = Duration::from_millis(100);
+/// How often the holder of a permit for which others wait is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 /// The longest time for which a review waits for its namespace. A request to the API server takes a few milliseconds.
 const MAX_FINDING: Duration = Duration::from_secs(1);
 /// Maximum timeout that the API allows.
@@ -123,23 +130,24 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
 
 impl Webhook {
     /// Reads the review and decides. A small one at once, on this thread; a large one takes a permit and is decided on a thread of its
-    /// own with low priority.
+    /// own, the largest with low priority.
     async fn read_and_answer(&self, request: Request) -> Result<ReviewResponse, Failure> {
         let deadline = deadline(request.uri().query());
         let until = clock::instant() + deadline;
+        let peer = Origin::of(request.extensions());
         if is_small(request.body()) {
             let body = Read::Whole(read_small(request.into_body(), &self.limits, deadline).await?);
             return match decided(&*self.answer, &body, &Lookup::None)? {
                 Ok(response) => Ok(response),
                 Err(unobserved) => {
-                    let namespace = self.find(unobserved, until).await;
+                    let namespace = self.find(unobserved, peer, until).await;
                     // Once it was asked for, a handler does without it.
                     decided(&*self.answer, &body, &namespace)?.map_err(|_| Failure::Panicked)
                 }
             };
         }
-        let peer = Origin::of(request.extensions());
-        let entered = tokio::time::timeout(deadline, self.limits.gate().enter(peer)).await;
+        let announced = request.body().size_hint().upper().unwrap_or(u64::MAX);
+        let entered = tokio::time::timeout(deadline, self.limits.gate(announced).enter(peer)).await;
         let permit = Arc::new(entered.ok().flatten().ok_or(Failure::Overloaded)?);
         let read = Arc::new(read_large(request.into_body(), &permit, deadline).await?);
         match self.decided_on_thread(&permit, &read, Lookup::None).await? {
@@ -147,18 +155,18 @@ impl Webhook {
             Err(unobserved) => {
                 let namespace = tokio::select! {
                     biased;
-                    namespace = self.find(unobserved, until) => namespace,
-                    () = others_waited(&permit) => Lookup::Failed,
+                    namespace = self.find(unobserved, peer, until) => namespace,
+                    () = others_waited(&permit, |since| since >= FINDING_IF_OTHERS_WAIT) => Lookup::Failed,
                 };
                 self.decided_on_thread(&permit, &read, namespace).await?.map_err(|_| Failure::Panicked)
             }
         }
     }
 
-    async fn find(&self, Unobserved(name): Unobserved, until: Instant) -> Lookup {
+    async fn find(&self, Unobserved(name): Unobserved, peer: IpAddr, until: Instant) -> Lookup {
         // The other half of the remaining time is for the decision and the response.
         let within = MAX_FINDING.min(until.saturating_duration_since(clock::instant()) / 2);
-        let found = tokio::time::timeout(within, self.namespaces.find(name)).await;
+        let found = tokio::time::timeout(within, self.namespaces.find(name, peer)).await;
         found.ok().flatten().map_or(Lookup::Failed, Lookup::Found)
     }
 
@@ -171,8 +179,10 @@ impl Webhook {
     ) -> Result<Result<ReviewResponse, Unobserved>, Failure> {
         let (answer, kept, (done, result)) = (self.answer.clone(), (permit.clone(), read.clone()), oneshot::channel());
         let deciding = move || {
-            background::lower_priority();
             let (permit, read) = kept;
+            if matches!(&*read, Read::Whole(body) if body.len() > MEDIUM) {
+                background::lower_priority();
+            }
             let decision = decided(&*answer, &read, &namespace);
             drop((read, permit));
             let _ = done.send(decision);
@@ -286,6 +296,7 @@ async fn read_large(mut body: Body, permit: &Permit, deadline: Duration) -> Resu
     let announced = body.size_hint().upper().unwrap_or(0);
     let mut is_whole = announced <= MAX_BODY as u64;
     let mut bytes = BytesMut::with_capacity(if is_whole { announced as usize } else { HEAD_LEN });
+    let (from, arrived) = (clock::instant(), AtomicUsize::new(0));
     let reading = async {
         let mut unpaused = 0;
         while let Some(frame) = body.frame().await {
@@ -298,6 +309,7 @@ async fn read_large(mut body: Body, permit: &Permit, deadline: Duration) -> Resu
                 bytes.extend_from_slice(data.get(..free).unwrap_or(&data));
                 bytes.truncate(HEAD_LEN);
             }
+            arrived.fetch_add(data.len(), Ordering::Relaxed);
             unpaused += data.len();
             if unpaused >= PART {
                 unpaused = 0;
@@ -306,20 +318,32 @@ async fn read_large(mut body: Body, permit: &Permit, deadline: Duration) -> Resu
         }
         Ok(())
     };
+    let is_late = |others_wait| {
+        let due = GRACE_IF_OTHERS_WAIT.as_secs_f64() + arrived.load(Ordering::Relaxed) as f64 / RATE_IF_OTHERS_WAIT;
+        others_wait >= GRACE_IF_OTHERS_WAIT && clock::instant().saturating_duration_since(from).as_secs_f64() >= due
+    };
     tokio::select! {
         biased;
         read = reading => read?,
         () = tokio::time::sleep(deadline.min(MAX_READING)) => return Err(Failure::TooSlow),
-        () = others_waited(permit) => return Err(Failure::Overloaded),
+        () = others_waited(permit, is_late) => return Err(Failure::Overloaded),
     }
     let bytes = bytes.freeze();
     Ok(if is_whole { Read::Whole(bytes) } else { Read::Head(bytes) })
 }
 
-/// Ends when other large reviews have waited for this permit for a while.
-async fn others_waited(permit: &Permit) {
-    permit.wanted().await;
-    tokio::time::sleep(READING_IF_OTHERS_WAIT).await;
+/// Ends when other large reviews have waited for this permit for longer than may be.
+async fn others_waited(permit: &Permit, is_too_long: impl Fn(Duration) -> bool) {
+    loop {
+        permit.wanted().await;
+        let from = clock::instant();
+        while permit.is_wanted() {
+            if is_too_long(clock::instant().saturating_duration_since(from)) {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
 }
 
 fn text(status: StatusCode, message: String) -> Response {

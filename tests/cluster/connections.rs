@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::cluster::{Cluster, eventually};
@@ -11,9 +12,13 @@ use crate::support::https;
 use crate::support::https::{Endpoint, Setup, client_certificate};
 use crate::support::process::{Process, get};
 use crate::support::*;
+use spark_usher::admission::Operation;
 use spark_usher::http::capacity::Capacity;
+use spark_usher::http::handlers::{Handler, Lookup, ReviewResponse, Unobserved};
 use spark_usher::http::limits::Limits;
+use spark_usher::http::metrics::Outcome;
 use spark_usher::http::server::Deadlines;
+use spark_usher::reason::Reason;
 use spark_usher::runtime::clock;
 use spark_usher::tls::ca::{Authority, Pair};
 use spark_usher::tls::clients::{ClientCaFile, Clients};
@@ -155,24 +160,64 @@ async fn stalled_large_bodies_delay_large_reviews_of_others_by_one_turn() {
     let mut large = connect_from(&endpoint, API_SERVER).await.unwrap();
     let head = review_of(&mut large, &large_review(1 << 20)).await.unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    // The one that holds the permit is cut 0.3 s after another waits. Without turns, twenty would be cut before.
+    // The one that holds the permit is cut 25 ms after another waits. Without turns, twenty would be cut before.
     assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     eventually("the oldest body gets a 429", async || overloaded(&endpoint) >= 1).await;
     assert!(statuses(&mut stalled).await.iter().all(|status| status == "HTTP/1.1 429"));
 }
 
+/// With one permit, each of them would hold it for as long as others may wait.
+#[tokio::test]
+async fn stalled_large_bodies_of_many_peers_delay_large_reviews_by_milliseconds() {
+    let endpoint = Setup { limits: Limits::new(8, 1), ..Setup::default() }.start();
+    let mut stalled = Vec::new();
+    for n in 100..140 {
+        stalled.push(stall(&endpoint, Ipv4Addr::new(127, 0, 0, n).into(), LARGE, 2).await);
+    }
+    let mut large = connect_from(&endpoint, API_SERVER).await.unwrap();
+    for _ in 0..3 {
+        let begin = std::time::Instant::now();
+        let head = review_of(&mut large, &large_review(1 << 20)).await.unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}: the deadline of the chart", begin.elapsed());
+    }
+}
+
+/// A decision takes a second, and fails.
+struct DecidesSlowly;
+
+impl Handler for DecidesSlowly {
+    fn answer(&self, body: &[u8], _: &Lookup) -> Result<ReviewResponse, Unobserved> {
+        if body.len() > 4 << 20 {
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        Ok(ReviewResponse {
+            body: Err("none".to_owned()),
+            operation: Operation::Other,
+            outcome: Outcome::Failed,
+            reason: Reason::BadReview,
+            how: None,
+        })
+    }
+}
+
 #[tokio::test]
 async fn large_bodies_that_wait_are_not_read() {
-    let endpoint = Setup { limits: Limits::new(8, 1), ..Setup::default() }.start();
-    let mut holder = stall(&endpoint, ATTACKER, LARGE, 1).await;
+    let endpoint =
+        Setup { limits: Limits::new(8, 1), answer: Some(Arc::new(DecidesSlowly)), ..Setup::default() }.start();
+    let mut holder = connect_from(&endpoint, ATTACKER).await.unwrap();
+    holder.write_all(&large_review(5 << 20)).await.unwrap();
+    holder.flush().await.unwrap();
+    // It is read before another waits.
+    tokio::time::sleep(Duration::from_millis(500)).await;
     let mut waiting = connect_from(&endpoint, ATTACKER).await.unwrap();
     let request = large_review(18 << 20);
-    let sent = tokio::time::timeout(Duration::from_millis(200), waiting.write_all(&request)).await;
-    assert!(sent.is_err(), "18 MB are not read while another body is");
-    holder[0].write_all(b" ").await.unwrap();
-    holder[0].flush().await.unwrap();
+    let sent = tokio::time::timeout(Duration::from_millis(300), waiting.write_all(&request)).await;
+    assert!(sent.is_err(), "18 MB are not read while another body is decided about");
+    let small = review_of(&mut connect_from(&endpoint, ATTACKER).await.unwrap(), &large_review(1 << 20)).await.unwrap();
+    assert!(small.starts_with("HTTP/1.1 400"), "one of 1 MB has a turn of its own: {small}");
     let mut status = [0; 12];
-    holder[0].read_exact(&mut status).await.unwrap();
+    holder.read_exact(&mut status).await.unwrap();
     assert_eq!(&status, b"HTTP/1.1 400");
 }
 

@@ -62,7 +62,7 @@ pub struct NewNamespaces {
 }
 
 impl Namespaces for NewNamespaces {
-    fn find(&self, name: Arc<str>) -> BoxFuture<'static, Option<Arc<Namespace>>> {
+    fn find(&self, name: Arc<str>, _: std::net::IpAddr) -> BoxFuture<'static, Option<Arc<Namespace>>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         if self.hangs {
             return std::future::pending().boxed();
