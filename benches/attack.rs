@@ -1,5 +1,5 @@
 //! The latency of reviews, of `/livez` and of the Lease's renewals while 20 connections of one client do their worst to `spark-usher
-//! serve`: bodies that cost most, at the size that is decided at once and at the size that an API server may send, and handshakes.
+//! serve`: bodies that cost most, at the sizes that are decided at once, with the usual and with low priority, and handshakes.
 //!
 //!     cargo bench --bench attack
 //!
@@ -147,8 +147,12 @@ async fn run() {
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
 
     let mut rounds = Vec::new();
-    for (size, path) in [(18 << 20, "/mutate-and-validate"), (31 << 10, "/mutate-and-validate"), (18 << 20, "/mutate")]
-    {
+    for (size, path) in [
+        (18 << 20, "/mutate-and-validate"),
+        (4_000 << 10, "/mutate-and-validate"),
+        (31 << 10, "/mutate-and-validate"),
+        (18 << 20, "/mutate"),
+    ] {
         for (what, body, took) in worst(size) {
             let name = format!("{what}, {} kB to {path} ({took:.2} ms)", body.len() >> 10);
             rounds.push((name, Some(open_loop::request(path, &body))));

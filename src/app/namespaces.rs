@@ -18,7 +18,8 @@ use crate::http::gate::Gate;
 use crate::http::handlers::Namespaces;
 use crate::snapshot::{Namespace, Snapshot};
 
-/// The watch is given 50 ms, as Kubernetes' own NamespaceLifecycle does: the snapshot is looked at after each of these pauses.
+/// The pauses before each read of the snapshot: the watch has 50 ms to deliver the namespace, as in the admission plugin
+/// NamespaceLifecycle of the API server.
 const LOOKS: [Duration; 4] =
     [Duration::from_millis(5), Duration::from_millis(10), Duration::from_millis(15), Duration::from_millis(20)];
 /// The longest time of a request.

@@ -15,8 +15,8 @@ use crate::runtime::clock;
 /// Bodies up to this size are decided at once on the thread that read them: the worst takes 0.1 ms (`benches/admission.rs`). A
 /// review of an executor is 10 to 25 kB.
 pub(super) const SMALL: usize = 32 << 10;
-/// Bodies up to this size are decided with the usual priority, in at most 12 ms (`benches/attack.rs`). Larger ones only when no other
-/// thread wants to run; while the cores are occupied, that may take seconds, and others do not wait for it.
+/// Bodies up to this size are decided with the usual priority, in about 10 ms (`benches/attack.rs`). Larger ones are decided only when
+/// no other thread wants to run. While the cores are occupied, that may take seconds, so they have a gate of their own.
 pub(super) const MEDIUM: usize = 4 << 20;
 
 /// At most this many reviews of either kind are held at a time, on any number of cores: each takes up to three times its size.
@@ -139,10 +139,10 @@ impl Queues {
 
     /// Counts that a peer held a permit.
     fn count(&mut self, peer: IpAddr, held: Duration, now: Instant) {
+        self.held.retain(|_, (_, last)| now.saturating_duration_since(*last) < REMEMBERED);
         if self.held.len() >= MOST_REMEMBERED {
             self.held.clear();
         }
-        self.held.retain(|_, (_, last)| now.saturating_duration_since(*last) < REMEMBERED);
         let (total, last) = self.held.entry(peer).or_insert((Duration::ZERO, now));
         (*total, *last) = (*total + held, now);
     }

@@ -45,7 +45,7 @@ const RATE_IF_OTHERS_WAIT: f64 = 70e6;
 const GRACE_IF_OTHERS_WAIT: Duration = Duration::from_millis(25);
 /// Maximum time to find the namespace of a large review while others wait for its permit.
 const FINDING_IF_OTHERS_WAIT: Duration = Duration::from_millis(100);
-/// How often the holder of a permit for which others wait is looked at.
+/// How often a review that holds a permit is checked while others wait for the permit.
 const LOOK: Duration = Duration::from_millis(5);
 /// The longest time for which a review waits for its namespace. A request to the API server takes a few milliseconds.
 const MAX_FINDING: Duration = Duration::from_secs(1);
@@ -319,8 +319,7 @@ async fn read_large(mut body: Body, permit: &Permit, deadline: Duration) -> Resu
         Ok(())
     };
     let is_late = |others_wait| {
-        let due = GRACE_IF_OTHERS_WAIT.as_secs_f64() + arrived.load(Ordering::Relaxed) as f64 / RATE_IF_OTHERS_WAIT;
-        others_wait >= GRACE_IF_OTHERS_WAIT && clock::instant().saturating_duration_since(from).as_secs_f64() >= due
+        is_late(arrived.load(Ordering::Relaxed), clock::instant().saturating_duration_since(from), others_wait)
     };
     tokio::select! {
         biased;
@@ -332,7 +331,13 @@ async fn read_large(mut body: Body, permit: &Permit, deadline: Duration) -> Resu
     Ok(if is_whole { Read::Whole(bytes) } else { Read::Head(bytes) })
 }
 
-/// Ends when other large reviews have waited for this permit for longer than may be.
+/// Whether a body of which this many bytes arrived in this time is slower than others, which wait for so long, have to accept.
+fn is_late(arrived: usize, since: Duration, others_wait: Duration) -> bool {
+    let due = GRACE_IF_OTHERS_WAIT + Duration::from_secs_f64(arrived as f64 / RATE_IF_OTHERS_WAIT);
+    others_wait >= GRACE_IF_OTHERS_WAIT && since >= due
+}
+
+/// Ends when other large reviews have waited for this permit for longer than `is_too_long` allows.
 async fn others_waited(permit: &Permit, is_too_long: impl Fn(Duration) -> bool) {
     loop {
         permit.wanted().await;
@@ -389,6 +394,18 @@ impl Drop for InFlight<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn body_is_late_if_others_wait_and_it_is_behind_the_rate() {
+        let millis = Duration::from_millis;
+        assert!(!is_late(0, millis(24), millis(24)) && is_late(0, millis(25), millis(25)));
+        assert!(!is_late(0, millis(4000), millis(24)), "the others came just now");
+        // 7 MB take 100 ms.
+        assert!(!is_late(7_000_000, millis(124), millis(124)) && is_late(7_000_000, millis(126), millis(126)));
+        assert!(is_late(1, millis(26), millis(26)), "a byte now and then does not hold the permit");
+        let whole = millis(25) + Duration::from_secs_f64(MAX_BODY as f64 / RATE_IF_OTHERS_WAIT);
+        assert!(whole < millis(400), "a peer holds a permit no longer: {whole:?}");
+    }
 
     #[test]
     fn deadline_is_read_from_timeout_parameter_of_url() {

@@ -112,8 +112,8 @@ fn after_space(bytes: &[u8], from: usize) -> Option<usize> {
     bytes.get(from..)?.iter().position(|byte| !byte.is_ascii_whitespace()).map(|at| from + at)
 }
 
-/// Finds quotes, and the ends of lists and maps, from the beginning of a document to its end. Counts what a parser will see, if
-/// `COUNTS`.
+/// Finds the quotes, and the ends of lists and maps, from the beginning of a document to its end. With `COUNTS`, it counts the strings,
+/// lists, maps and items that a parser will read.
 struct Scanner<'b, const COUNTS: bool> {
     bytes: &'b [u8],
     /// Where the present block begins.

@@ -6,9 +6,9 @@
 //! spark-usher changes these annotations later. No scheduler is exempt, nor is an account in `trustedWriters`. Only `system:masters`
 //! is, to repair pods.
 //!
-//! The policies do not depend on the policy file, and no replica has to run for them. They judge pods with one of our keys only, and
-//! each of those: a pod that is none of Spark's now can be labelled as one later. The
-//! `failurePolicy` is `Fail`, and every expression is total (see [`validating_policy`]).
+//! The policies do not depend on the policy file, and no replica has to run for them. They judge every pod that has one of our
+//! annotations, and no other: anybody who may change a pod can remove its role and add it again. The `failurePolicy` is `Fail`, and every
+//! expression is total (see [`validating_policy`]).
 
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ pub fn manifests(name: &str, account: &str) -> Result<Vec<Value>, Refused> {
         .collect())
 }
 
-/// Creations and changes of Spark's pods.
+/// Creations and changes of pods.
 fn pods(account: &str) -> Value {
     let controllers = json!(WORKLOAD_CONTROLLERS);
     let mut variables = cel::request();

@@ -98,12 +98,31 @@ pub fn crafted(size: usize) -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("groups", in_user(size, "groups", "\"\"")),
         ("names of pods", in_user(size, "extra", "\"\"")),
+        ("positions in bulk", naming_bulk(size)),
+        (
+            "an endless list of bulk",
+            filled(&with(&["metadata", "managedFields"], list()), "\"\"").into_iter().take(size / 2).collect(),
+        ),
         ("quotes", vec![b'"'; size]),
         ("brackets", vec![b'['; size]),
         ("spaces", vec![b' '; size]),
         ("backslashes", filled(&with(&["metadata", "unknown"], list()), &format!("\"{}\"", "\\\\".repeat(1000)))),
     ]);
     all
+}
+
+/// A review of which a parser that replaces `[begin,end]` by that part of the text would read the managedFields as volumes, because
+/// the key is written with an escape.
+fn naming_bulk(size: usize) -> Vec<u8> {
+    let filled = filled(size, &with(&["metadata", "managedFields"], json!(["@"])), "{}");
+    let text = String::from_utf8(filled).unwrap();
+    let (before, bulk) = text.split_once("\"managedFields\":").unwrap();
+    let (bulk, after) = bulk.split_once(']').unwrap();
+    let begin = before.len() + "\"managedFields\":".len();
+    let end = begin + bulk.len() + 1;
+    let after = after.replace("\"volumes\":", "\"unknown\":");
+    let after = after.replace("\"spec\":{", &format!("\"spec\":{{\"\\u0076olumes\":[{begin},{end}],"));
+    format!("{before}\"managedFields\":{bulk}]{after}").into_bytes()
 }
 
 /// A review whose requester has a list of this many.
