@@ -149,7 +149,7 @@ async fn run() {
     let mut rounds = Vec::new();
     for (size, path) in [
         (18 << 20, "/mutate-and-validate"),
-        (4_000 << 10, "/mutate-and-validate"),
+        (1_000 << 10, "/mutate-and-validate"),
         (31 << 10, "/mutate-and-validate"),
         (18 << 20, "/mutate"),
     ] {

@@ -15,9 +15,10 @@ use crate::runtime::clock;
 /// Bodies up to this size are decided at once on the thread that read them: the worst takes 0.1 ms (`benches/admission.rs`). A
 /// review of an executor is 10 to 25 kB.
 pub(super) const SMALL: usize = 32 << 10;
-/// Bodies up to this size are decided with the usual priority, in about 10 ms (`benches/attack.rs`). Larger ones are decided only when
-/// no other thread wants to run. While the cores are occupied, that may take seconds, so they have a gate of their own.
-pub(super) const MEDIUM: usize = 4 << 20;
+/// Bodies up to this size are decided with the usual priority, in at most 3 ms (`benches/attack.rs`; with 4 MiB, small reviews took more
+/// than twice their time). Larger ones are decided only when no other thread wants to run. While the cores are occupied, that may take
+/// seconds, so they have a gate of their own.
+pub(super) const MEDIUM: usize = 1 << 20;
 
 /// At most this many reviews of either kind are held at a time, on any number of cores: each takes up to three times its size.
 const MOST: usize = 4;

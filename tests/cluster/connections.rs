@@ -158,7 +158,7 @@ async fn stalled_large_bodies_delay_large_reviews_of_others_by_one_turn() {
     let begin = std::time::Instant::now();
     assert_answered(&mut connect_from(&endpoint, API_SERVER).await.unwrap()).await;
     let mut large = connect_from(&endpoint, API_SERVER).await.unwrap();
-    let head = review_of(&mut large, &large_review(1 << 20)).await.unwrap();
+    let head = review_of(&mut large, &large_review(500 << 10)).await.unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     // The one that holds the permit is cut 25 ms after another waits. Without turns, twenty would be cut before.
     assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
@@ -177,7 +177,7 @@ async fn stalled_large_bodies_of_many_peers_delay_large_reviews_by_milliseconds(
     let mut large = connect_from(&endpoint, API_SERVER).await.unwrap();
     for _ in 0..3 {
         let begin = std::time::Instant::now();
-        let head = review_of(&mut large, &large_review(1 << 20)).await.unwrap();
+        let head = review_of(&mut large, &large_review(500 << 10)).await.unwrap();
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}: the deadline of the chart", begin.elapsed());
     }
@@ -188,7 +188,7 @@ struct DecidesSlowly;
 
 impl Handler for DecidesSlowly {
     fn answer(&self, body: &[u8], _: &Lookup) -> Result<ReviewResponse, Unobserved> {
-        if body.len() > 4 << 20 {
+        if body.len() > 1 << 20 {
             std::thread::sleep(Duration::from_secs(2));
         }
         Ok(ReviewResponse {
@@ -214,8 +214,9 @@ async fn large_bodies_that_wait_are_not_read() {
     let request = large_review(18 << 20);
     let sent = tokio::time::timeout(Duration::from_millis(300), waiting.write_all(&request)).await;
     assert!(sent.is_err(), "18 MB are not read while another body is decided about");
-    let small = review_of(&mut connect_from(&endpoint, ATTACKER).await.unwrap(), &large_review(1 << 20)).await.unwrap();
-    assert!(small.starts_with("HTTP/1.1 400"), "one of 1 MB has a turn of its own: {small}");
+    let small =
+        review_of(&mut connect_from(&endpoint, ATTACKER).await.unwrap(), &large_review(500 << 10)).await.unwrap();
+    assert!(small.starts_with("HTTP/1.1 400"), "one of 0.5 MB has a turn of its own: {small}");
     let mut status = [0; 12];
     holder.read_exact(&mut status).await.unwrap();
     assert_eq!(&status, b"HTTP/1.1 400");

@@ -212,7 +212,7 @@ async fn overload_gets_429_with_retry_after() {
     silent.write_all(head.as_bytes()).await.unwrap();
     assert_eq!(endpoint.post(review()).await.0, StatusCode::OK, "a small review needs no turn");
     let mut large = executor(1);
-    large.0["metadata"]["annotations"] = json!({"large": "x".repeat(1 << 20)});
+    large.0["metadata"]["annotations"] = json!({"large": "x".repeat(500 << 10)});
     let large = in_order(&large.created_by("eve"));
     let client = endpoint.client(false);
     let rejected = endpoint.send(&client, "/mutate?timeout=10ms", "application/json", large.clone()).await;
