@@ -36,6 +36,17 @@ pub(crate) fn truncated(text: &str, most: usize) -> &str {
 /// The longest text of a tenant in a message, in characters.
 const MAX_SHOWN: usize = 80;
 
+/// Whether a text is a valid label value: at most 63 characters, alphanumeric at both ends, `-_.` between; or empty.
+pub fn is_label_value(value: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = value.as_bytes();
+    value.is_empty()
+        || (value.len() <= 63
+            && edge(bytes.first())
+            && edge(bytes.last())
+            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b)))
+}
+
 /// Whether a name may contain this byte, in a DNS-1123 label.
 pub(crate) fn is_dns_byte(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
@@ -59,6 +70,16 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn label_value_is_validated_as_in_kubernetes() {
+        for good in ["", "a", "root.team-a", "A_1", &"x".repeat(63)] {
+            assert!(is_label_value(good), "{good}");
+        }
+        for bad in ["-a", "a.", "a/b", "a b", "é", &"x".repeat(64)] {
+            assert!(!is_label_value(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn harmless_text_controls_no_terminal_and_shows_no_text_backwards() {

@@ -43,28 +43,24 @@ pub(super) fn suspect_nodes(context: &MutationContext<'_, '_>, draft: &mut Draft
         return;
     }
     let raw = spec.affinity.as_deref();
-    let suspect = if raw.is_some_and(|raw| raw.len() > MAX_AFFINITY) {
-        None
-    } else {
-        let (Ok(requirements), Ok(affinity)) =
-            (NodeRequirements::of(spec), raw.map_or(Ok(Value::Null), serde_json::from_str))
-        else {
-            // The API server refuses the pod, or has a field that we do not know.
-            return;
-        };
-        avoidable(context.snapshot, &requirements).map(|nodes| (nodes, affinity))
+    if raw.is_some_and(|raw| raw.len() > MAX_AFFINITY) {
+        return note_not_avoided(draft);
+    }
+    let (Ok(requirements), Ok(affinity)) =
+        (NodeRequirements::of(spec), raw.map_or(Ok(Value::Null), serde_json::from_str))
+    else {
+        // The API server refuses the pod, or has a field that we do not know.
+        return;
     };
-    if suspect.as_ref().is_some_and(|(nodes, _)| nodes.is_empty()) {
+    let present = present(&affinity, avoided);
+    let Some(mut nodes) = avoidable(context.snapshot, &requirements, &present) else { return note_not_avoided(draft) };
+    if nodes.is_empty() {
         return;
     }
-    let fitting = suspect.map(|(mut nodes, affinity)| {
-        nodes.truncate(fitting(&affinity, &nodes, avoided));
-        (nodes, affinity)
-    });
-    let Some((nodes, affinity)) = fitting.filter(|(nodes, _)| !nodes.is_empty()) else {
-        let sentence = "executors fail on some nodes, which the executor cannot avoid: its affinity is too long or has too many terms";
-        return draft.note(Reason::NodesNotAvoided, sentence.to_owned());
-    };
+    nodes.truncate(fitting(&affinity, &nodes, &present));
+    if nodes.is_empty() {
+        return note_not_avoided(draft);
+    }
     let Some(affinity) = merged(affinity, &nodes) else { return };
     draft.mutations.push(Mutation::Affinity(affinity));
     let names = nodes.iter().take(3).map(|name| name.to_string()).collect::<Vec<_>>().join(", ");
@@ -72,19 +68,44 @@ pub(super) fn suspect_nodes(context: &MutationContext<'_, '_>, draft: &mut Draft
     draft.note(Reason::NodesAvoided, format!("the executor avoids nodes on which executors fail: {names}{more}"));
 }
 
-/// How many of the nodes fit into an affinity. What avoids other suspect nodes already takes part of the room, so that a second call
-/// does not add what the first left out.
-fn fitting(affinity: &Value, nodes: &[&Arc<str>], avoided: &OrdSet<Arc<str>>) -> usize {
+fn note_not_avoided(draft: &mut Draft<'_>) {
+    let sentence =
+        "executors fail on some nodes, which the executor cannot avoid: its affinity is too long or has too many terms";
+    draft.note(Reason::NodesNotAvoided, sentence.to_owned());
+}
+
+/// The terms that get the requirements; `None` if the affinity has no list of terms.
+fn extensible(affinity: &Value) -> Option<impl Iterator<Item = &Value>> {
+    let terms = affinity.pointer(TERMS)?;
+    Some(terms.as_array().into_iter().flatten().filter(|term| is_extensible(term)))
+}
+
+/// The suspect nodes that an affinity avoids already, each as often as a term names it. A second call neither adds what the first left
+/// out, nor takes what the first added for a restriction of the pod's own.
+fn present<'v>(affinity: &'v Value, avoided: &OrdSet<Arc<str>>) -> Vec<&'v str> {
+    let terms = extensible(affinity).into_iter().flatten();
+    let fields = terms.filter_map(|term| term.get("matchFields")?.as_array()).flatten();
+    fields.filter_map(|field| value_of(field, "NotIn")).filter(|name| avoided.contains(*name)).collect()
+}
+
+/// How many of the nodes fit into an affinity, of whose room those that are `present` take a part.
+fn fitting(affinity: &Value, nodes: &[&Arc<str>], present: &[&str]) -> usize {
     let length = |name: &str| avoids(name).to_string().len() + 1;
-    let terms = affinity.pointer(TERMS).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let fields = terms.iter().filter_map(|term| term.get("matchFields")?.as_array()).flatten();
-    let present = fields.filter_map(|field| value_of(field, "NotIn")).filter(|name| avoided.contains(*name));
-    let mut taken: usize = present.map(length).sum();
+    let terms = extensible(affinity).map_or(1, Iterator::count);
+    let mut taken: usize = present.iter().map(|name| length(name)).sum();
     let fits = |name: &&&Arc<str>| {
-        taken += terms.len().max(1) * length(name);
+        taken += terms * length(name);
         taken <= MAX_ADDED
     };
     nodes.iter().take_while(fits).count()
+}
+
+/// Whether a term gets the requirements. One without requirements matches no node. One for one certain node stays as it is: avoiding that
+/// node would leave none.
+fn is_extensible(term: &Value) -> bool {
+    let requirements = |key: &str| term.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let (expressions, fields) = (requirements("matchExpressions"), requirements("matchFields"));
+    expressions.len() + fields.len() > 0 && !fields.iter().any(|field| value_of(field, "In").is_some())
 }
 
 /// The requirement that avoids a node.
@@ -92,29 +113,37 @@ fn avoids(name: &str) -> Value {
     json!({"key": NAME, "operator": "NotIn", "values": [name]})
 }
 
-/// The suspect nodes that the pod can avoid. Where it may use few nodes only, such as those of a pool or the one that it names, at least
-/// as many that are not suspect must remain: its affinity cannot be changed later. `None` if its requirements are too many to tell.
-fn avoidable<'s>(snapshot: &'s Snapshot, requirements: &NodeRequirements<'_>) -> Option<Vec<&'s Arc<str>>> {
+/// The suspect nodes that the pod can avoid besides those that it avoids already. Where it may use few nodes only, such as those of a pool
+/// or the one that it names, at least as many that are not suspect must remain: its affinity cannot be changed later. `None` if its
+/// requirements are too many to tell.
+fn avoidable<'s>(
+    snapshot: &'s Snapshot,
+    requirements: &NodeRequirements<'_>,
+    present: &[&str],
+) -> Option<Vec<&'s Arc<str>>> {
     let avoided = &snapshot.avoided_nodes;
     if requirements.is_empty() {
         return Some(avoided.iter().collect());
     }
     let mut work = Work::new(MAX_STEPS);
     let mut may_use = |name: &str, node: &Node| requirements.allow(name, |key| node.label(key), &mut work);
-    let mut suspect: Vec<&Arc<str>> = Vec::new();
+    let (mut suspect, mut before) = (Vec::new(), 0);
+    let present: HashSet<&str> = present.iter().copied().collect();
     for name in avoided {
         if snapshot.nodes.get(name).is_some_and(|node| may_use(name, node)) {
             suspect.push(name);
+        } else {
+            before += usize::from(present.contains(&**name));
         }
     }
     let mut others = 0;
     for (name, node) in &snapshot.nodes {
-        if others == suspect.len() {
+        if others == before + suspect.len() {
             break;
         }
         others += usize::from(!avoided.contains(name) && !node.cordoned && may_use(name, node));
     }
-    suspect.truncate(others);
+    suspect.truncate(others.saturating_sub(before));
     (!work.is_exceeded()).then_some(suspect)
 }
 
@@ -162,25 +191,19 @@ fn must_equal_others(context: &MutationContext<'_, '_>, draft: &Draft<'_>) -> bo
 
 /// This affinity with these nodes avoided; `None` if it avoids them already, or cannot.
 fn merged(mut affinity: Value, nodes: &[&Arc<str>]) -> Option<String> {
-    let is_new = affinity.pointer(TERMS).is_none();
     let required = at_object(at_object(as_object(&mut affinity)?, "nodeAffinity")?, REQUIRED)?;
-    let terms = required.entry("nodeSelectorTerms").or_insert_with(|| json!([{"matchFields": []}]));
+    let Some(terms) = required.get_mut("nodeSelectorTerms") else {
+        let all: Vec<Value> = nodes.iter().map(|name| avoids(name)).collect();
+        required.insert("nodeSelectorTerms".to_owned(), json!([{"matchFields": all}]));
+        return Some(affinity.to_string());
+    };
     let mut is_changed = false;
-    for term in terms.as_array_mut()? {
-        let term = as_object(term)?;
-        let count = |key: &str| term.get(key).and_then(Value::as_array).map_or(0, Vec::len);
-        if !is_new && count("matchExpressions") + count("matchFields") == 0 {
-            continue;
-        }
-        let fields = term.entry("matchFields").or_insert(Value::Null);
+    for term in terms.as_array_mut()?.iter_mut().filter(|term| is_extensible(term)) {
+        let fields = as_object(term)?.entry("matchFields").or_insert(Value::Null);
         if fields.is_null() {
             *fields = json!([]);
         }
         let fields = fields.as_array_mut()?;
-        // A term for one certain node stays as it is: avoiding that node would leave none.
-        if fields.iter().any(|field| value_of(field, "In").is_some()) {
-            continue;
-        }
         let known: HashSet<&str> = fields.iter().filter_map(|field| value_of(field, "NotIn")).collect();
         let new: Vec<Value> = nodes.iter().filter(|name| !known.contains(&****name)).map(|name| avoids(name)).collect();
         is_changed |= !new.is_empty();
@@ -251,7 +274,7 @@ mod tests {
         let text = json!({"spec": spec}).to_string();
         let (snapshot, pod) = (snapshot(), serde_json::from_str::<Pod<'_>>(&text).expect("a pod"));
         let requirements = NodeRequirements::of(&pod.spec).expect("an affinity");
-        avoidable(&snapshot, &requirements).expect("few").into_iter().map(|name| name.to_string()).collect()
+        avoidable(&snapshot, &requirements, &[]).expect("few").into_iter().map(|name| name.to_string()).collect()
     }
 
     #[test]
@@ -278,6 +301,44 @@ mod tests {
             (Value::Null, Some(json!([{}])), vec![]),
         ] {
             assert_eq!(avoided_with(&selector, terms.as_ref()), expected, "{selector} {terms:?}");
+        }
+    }
+
+    /// Of its alternatives, some have no requirements, or name one node.
+    #[test]
+    fn second_call_avoids_no_further_node() {
+        let mut snapshot = snapshot();
+        let long = |number: usize| Arc::<str>::from(format!("{number:03}-{}", "n".repeat(240)).as_str());
+        let node = snapshot.nodes["e"].clone();
+        snapshot.avoided_nodes.extend((0..60).map(long));
+        snapshot.nodes.extend((0..60).map(|number| (long(number), node.clone())));
+        snapshot.nodes.extend((0..60).map(|number| (Arc::from(format!("other-{number}").as_str()), node.clone())));
+        let exists = json!({"matchExpressions": [{"key": "disks", "operator": "Exists"}]});
+        let pinned = json!({"matchFields": [{"key": NAME, "operator": "In", "values": ["e"]}]});
+        let hosts = |names: &[&str]| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]});
+        let own = json!({"matchExpressions": exists["matchExpressions"], "matchFields": [not_in("a")]});
+        for terms in [
+            json!([exists]),
+            json!([exists, {}]),
+            json!([exists, pinned]),
+            json!([exists, exists, {"matchFields": []}, pinned]),
+            json!([own, exists]),
+            json!([hosts(&["host-a", "host-b", "host-f"])]),
+        ] {
+            let mut affinity = required(&terms);
+            let mut calls = 0;
+            loop {
+                let text = json!({"spec": {"affinity": affinity}}).to_string();
+                let pod: Pod<'_> = serde_json::from_str(&text).expect("a pod");
+                let requirements = NodeRequirements::of(&pod.spec).expect("an affinity");
+                let present = present(&affinity, &snapshot.avoided_nodes);
+                let mut nodes = avoidable(&snapshot, &requirements, &present).expect("few");
+                nodes.truncate(fitting(&affinity, &nodes, &present));
+                let Some(merged) = merged(affinity.clone(), &nodes) else { break };
+                affinity = serde_json::from_str(&merged).expect("JSON");
+                calls += 1;
+            }
+            assert_eq!(calls, 1, "{terms}");
         }
     }
 

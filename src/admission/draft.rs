@@ -63,6 +63,14 @@ impl<'a> Draft<'a> {
         self.mutations.push(Mutation::SetMetadata(MetadataField::Annotation, key, value));
     }
 
+    /// Whether a label or an annotation is set or removed.
+    pub(super) fn changes(&self, changed: &str) -> bool {
+        self.mutations.iter().any(|mutation| match mutation {
+            Mutation::RemoveMetadata(key) | Mutation::SetMetadata(_, key, _) => *key == changed,
+            _ => false,
+        })
+    }
+
     fn raise(&mut self, reason: Reason) {
         self.reason = self.reason.or_more_severe(reason);
     }
@@ -76,8 +84,13 @@ impl<'a> Draft<'a> {
 
     /// The decision of a mutation: a strict policy denies a pod about which spark-usher cannot decide.
     pub(super) fn decide(self, strict: bool) -> Decision<'a> {
-        let denied = strict && self.reason.severity() == Severity::Undecided;
+        let denied = strict && self.is_undecided();
         self.finish(None, denied.then_some(Denial::Undecided))
+    }
+
+    /// Whether spark-usher cannot decide about the pod.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.reason.severity() == Severity::Undecided
     }
 
     /// The decision of a validation: a policy that enforces denies a pod with findings.

@@ -10,7 +10,7 @@ use crate::annotations::{self, Overrides};
 use crate::gang;
 use crate::ownership::resolve::{self, DriverSource, FoundDriver, Ownership, Resolution};
 use crate::policy::overrides::{self, Effective, Source};
-use crate::policy::{DEFAULT_SCHEDULER, Policies};
+use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy};
 use crate::reason::Reason;
 use crate::snapshot::{DriverPod, Snapshot};
 use crate::spark::labels;
@@ -18,16 +18,28 @@ use crate::spark::role::Role;
 
 /// Decides about a created pod, with reasons. Never fails and never waits.
 pub fn mutate<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Policies) -> Decision<'a> {
+    match drafted(review, snapshot, policies) {
+        Ok((draft, policy)) => draft.decide(policy.strict),
+        Err(not_ours) => Decision::pass(not_ours),
+    }
+}
+
+/// The decision about a created pod without its verdict, and its policy; or why there is nothing to decide.
+pub(super) fn drafted<'a>(
+    review: &Review<'a>,
+    snapshot: &Snapshot,
+    policies: &'a Policies,
+) -> Result<(Draft<'a>, &'a Policy), Reason> {
     if !review.is_pod {
-        return Decision::pass(Reason::NotAPod);
+        return Err(Reason::NotAPod);
     }
     let pod = match (&review.pod, review.operation) {
         (Some(pod), Operation::Create) => pod,
-        _ => return Decision::pass(Reason::NotCreate),
+        _ => return Err(Reason::NotCreate),
     };
     let role = pod.role();
     if role == Role::Other {
-        return Decision::pass(Reason::NotSpark);
+        return Err(Reason::NotSpark);
     }
     let known = review.known_namespace(snapshot);
     let (policy, unknown) = match policies.choose(&review.namespace, known, pod) {
@@ -46,7 +58,7 @@ pub fn mutate<'a>(review: &Review<'a>, snapshot: &Snapshot, policies: &'a Polici
     }
     sign::complete(&context, &mut draft);
     draft.mutations.retain(|mutation| !mutation.is_done(pod));
-    draft.decide(policy.strict)
+    Ok((draft, policy))
 }
 
 /// The fallback policy's schedulerName is not the creator's choice: without another decision it is reverted. The fallback's
@@ -56,11 +68,7 @@ fn replace_fallback(draft: &mut Draft<'_>) {
     if !placed {
         draft.mutations.push(Mutation::SchedulerName(DEFAULT_SCHEDULER.to_owned()));
     }
-    let changes_by = draft.mutations.iter().any(|mutation| match mutation {
-        Mutation::RemoveMetadata(key) | Mutation::SetMetadata(_, key, _) => *key == annotations::BY,
-        _ => false,
-    });
-    if !changes_by {
+    if !draft.changes(annotations::BY) {
         draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
     }
 }

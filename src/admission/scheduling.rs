@@ -17,7 +17,7 @@ use crate::signature::StatedCreator;
 use crate::snapshot::{DriverPod, SchedulingFields};
 use crate::spark::ids::AppKey;
 use crate::spark::resources;
-use crate::text::shown;
+use crate::text::{is_label_value, shown};
 
 /// What the decision about an executor's owner needs of its scheduling fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,12 +306,14 @@ fn keep_numbers(scheduling: &SchedulingFields, scheduler: &GangScheduler, metada
     if scheduler.group_key.of_fields(scheduling).is_some() {
         metadata.no_group_key = false;
         metadata.not_fixed = false;
+    } else if scheduler.more_group_keys.iter().any(|(place, key)| scheduling.entry(*place, key).is_some()) {
+        metadata.no_group_key = true;
     }
 }
 
 fn set_queue(scheduler: &GangScheduler, queue: Option<&str>, draft: &mut Draft<'_>) {
     let (Some((place, key)), Some(queue)) = (scheduler.queue_key, queue) else { return };
-    if place == MetadataField::Label && !gang::is_label_value(queue) {
+    if place == MetadataField::Label && !is_label_value(queue) {
         draft.note(
             Reason::ValueLeftOut,
             format!(

@@ -96,16 +96,15 @@ fn sign_executor<'p>(signer: Signer<'_>, context: &'p MutationContext<'_, '_>, m
         scheduler_name: pod.spec.scheduler_name.as_deref().unwrap_or_default(),
         priority_class: pod.spec.priority_class_name.as_deref(),
         scheduling_group: group,
+        owner: pod.controller().map(|owner| owner.uid.as_str()),
     };
     for mutation in mutations {
         match mutation {
             Mutation::SchedulerName(name) => placed.scheduler_name = name,
             Mutation::PriorityClass(class) => placed.priority_class = Some(class),
             Mutation::SchedulingGroup(group) => placed.scheduling_group = Some(group),
-            Mutation::SetMetadata(..)
-            | Mutation::RemoveMetadata(_)
-            | Mutation::Affinity(_)
-            | Mutation::Owner { .. } => {}
+            Mutation::Owner { uid, .. } => placed.owner = Some(uid),
+            Mutation::SetMetadata(..) | Mutation::RemoveMetadata(_) | Mutation::Affinity(_) => {}
         }
     }
     gang::scheduling_keys().sign_executor(signer, pod, &placed, |place, key| {

@@ -7,7 +7,7 @@
 use super::application;
 use super::decision::Decision;
 use super::draft::Draft;
-use super::mutate::mutate;
+use super::mutate::drafted;
 use super::mutation::Mutation;
 use super::request::{Operation, Review};
 use crate::annotations::{self, MetadataField};
@@ -17,7 +17,7 @@ use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy, Validate};
 use crate::reason::Reason;
 use crate::snapshot::{GroupKey, SchedulingFields, Snapshot};
 use crate::spark::labels;
-use crate::spark::node_terms::{NodeRequirements, Work};
+use crate::spark::node_terms::{Alternative, NodeRequirements, Work};
 use crate::spark::pod::{OwnerReference, Pod};
 use crate::spark::role::Role;
 use crate::spark::text::is_too_many;
@@ -69,9 +69,20 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     let trusted = is_trusted(&review.requester, policies, own);
     match old {
         None => {
-            created(review, pod, snapshot, policies, trusted, &mut draft);
+            let should = drafted(review, snapshot, policies).ok();
+            if let Some((should, policy)) = &should {
+                created(review, pod, snapshot, policies, (should, policy), trusted, &mut draft);
+            }
             application(review, pod, policies, &mut draft);
-            if !trusted {
+            // The controllers of workloads create what tenants write into templates, and the gang that we name there is the workload's.
+            let is_ours = |(should, _): &(Draft<'_>, _)| {
+                pod.annotation(annotations::BY).is_some() && !should.changes(annotations::BY)
+            };
+            let is_checked = match resolve::is_workload_controller(&review.requester.username) {
+                true => !should.as_ref().is_some_and(is_ours),
+                false => !trusted,
+            };
+            if is_checked {
                 group(review, pod, snapshot, policies, &mut draft);
             }
             scheduler(pod, snapshot, policies, &mut draft);
@@ -121,10 +132,18 @@ fn created(
     pod: &Pod<'_>,
     snapshot: &Snapshot,
     policies: &Policies,
+    (should, policy): (&Draft<'_>, &Policy),
     trusted: bool,
     draft: &mut Draft<'_>,
 ) {
-    let should = mutate(review, snapshot, policies);
+    if policy.strict && should.is_undecided() {
+        let why = should.notes.iter().find(|(reason, _)| *reason == should.reason);
+        let why = why.map_or(should.reason.text(), |(_, sentence)| sentence);
+        draft.find(
+            Reason::NotMutated,
+            format!("policy {} is strict, and spark-usher's mutating webhook was not called: it denies the pod, because {why}", policy.name),
+        );
+    }
     if pod.role() == Role::Executor && !trusted {
         if let Some(owner) = resolve::from_owner_reference(pod)
             && let Some(but) = owner_violation(review, pod, &owner, snapshot, policies)
@@ -146,7 +165,7 @@ fn created(
         should.reason == Reason::Skipped || should.notes.iter().any(|(reason, _)| *reason == Reason::NamespaceUnknown);
     if !undecided && snapshot.signing_key().is_some() {
         // Another creator's text is no less forged than one that should not be there.
-        let forged = should.mutations().iter().filter_map(|mutation| match mutation {
+        let forged = should.mutations.iter().filter_map(|mutation| match mutation {
             Mutation::RemoveMetadata(key) if *key != annotations::DRIVER => Some(*key),
             Mutation::SetMetadata(_, annotations::CREATOR, _) => Some(annotations::CREATOR),
             _ => None,
@@ -158,7 +177,7 @@ fn created(
             );
         }
     }
-    let mut lacks: Vec<&str> = should.mutations().iter().filter_map(missing_fields).collect();
+    let mut lacks: Vec<&str> = should.mutations.iter().filter_map(missing_fields).collect();
     lacks.dedup();
     if !lacks.is_empty() {
         // The API server drops the field, and nothing else, if its feature is disabled.
@@ -202,7 +221,9 @@ fn group(review: &Review<'_>, pod: &Pod<'_>, snapshot: &Snapshot, policies: &Pol
         let key = GroupKey { namespace: (*review.namespace).into(), name: name.into(), scheduler: scheduler.kind };
         let Some(present) = snapshot.groups.get(&key) else { continue };
         let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
-        let is_foreign = match &present.owner {
+        // A controller creates the pods of all accounts under one name.
+        let owner = present.owner.as_ref().filter(|_| !resolve::is_workload_controller(&review.requester.username));
+        let is_foreign = match owner {
             Some(owner) => {
                 let is_creator = creator.as_ref().is_some_and(|creator| *creator.uid == *owner.uid);
                 !is_creator
@@ -311,6 +332,7 @@ fn owners<'p, 'a>(pod: &'p Pod<'a>) -> Vec<&'p OwnerReference<'a>> {
 fn scheduler(pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, draft: &mut Draft<'_>) {
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     let mut requirements = None;
+    let mut work = Work::new(MAX_STEPS);
     for policy in policies.iter().filter(|policy| !policy.node_pool.is_empty()) {
         let wanted = policy.scheduler.name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
         if present == wanted {
@@ -328,10 +350,12 @@ fn scheduler(pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, draft: &mu
             }
         };
         let pool = || policy.node_pool.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let requests = match requirements.name_all(pool()).then_some("requests") {
-            None => nodes_in_pool(requirements, snapshot, pool()).then_some("can only run on"),
-            named => named,
-        };
+        // A pod that may use any node is not restricted to the pool: the taint of the pool's nodes excludes the pod.
+        let mut alternatives = requirements.alternatives().filter(|_| !requirements.is_empty());
+        let requests = alternatives.find_map(|alternative| match alternative.names_all(pool(), &mut work) {
+            true => Some("requests"),
+            false => nodes_in_pool(alternative, snapshot, pool, &mut work).then_some("can only run on"),
+        });
         if let Some(requests) = requests {
             let pool: Vec<String> = pool().map(|(key, value)| format!("{key}={value}")).collect();
             draft.find(
@@ -345,29 +369,29 @@ fn scheduler(pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, draft: &mu
     }
 }
 
-/// Steps of the comparison of a pod's requirements with nodes: a millisecond.
+/// Steps of the comparison of a pod's requirements with nodes, for all policies together: a millisecond. Of a pod that needs more,
+/// everything is assumed.
 const MAX_STEPS: usize = 90_000;
 
-/// Whether all nodes that a pod may use are in this pool. A pod that may use any node is not restricted to it: the taint of the pool's
-/// nodes excludes the pod. Of a pod whose requirements are too many to be compared with all nodes, this is assumed.
-fn nodes_in_pool<'p>(
-    requirements: &NodeRequirements<'_>,
+/// Whether all nodes that a pod may use by one of its alternatives are in this pool. A cordoned node outside of the pool is none that the
+/// pod may use.
+fn nodes_in_pool<'p, P: Iterator<Item = (&'p str, &'p str)>>(
+    alternative: Alternative<'_, '_>,
     snapshot: &Snapshot,
-    pool: impl Iterator<Item = (&'p str, &'p str)> + Clone,
+    pool: impl Fn() -> P,
+    work: &mut Work,
 ) -> bool {
-    if requirements.is_empty() {
-        return false;
-    }
-    let (mut work, mut is_any) = (Work::new(MAX_STEPS), false);
+    let mut is_any = false;
     for (name, node) in &snapshot.nodes {
-        let is_allowed = requirements.allow(name, |key| node.label(key), &mut work);
+        let is_allowed = alternative.allows(name, |key| node.label(key), work);
         if work.is_exceeded() {
             return true;
         }
-        if is_allowed && !pool.clone().all(|(key, value)| node.label(key) == Some(value)) {
+        if is_allowed && pool().all(|(key, value)| node.label(key) == Some(value)) {
+            is_any = true;
+        } else if is_allowed && !node.cordoned {
             return false;
         }
-        is_any |= is_allowed;
     }
     is_any
 }

@@ -249,7 +249,13 @@ struct EventLoop {
     busy: Vec<ExecutorSetKey>,
     /// Until when the last Events are written, once the replica is about to stop.
     closing: Option<Instant>,
+    /// Until when the first full snapshot waits for nodes.
+    nodes_until: Instant,
 }
+
+/// How long the first full snapshot waits for the list of nodes if a policy has a node pool. Without nodes, only the labels that a pod
+/// names are compared with those of the pool, and everything else is decided as usual.
+const NODES_WAIT: Duration = Duration::from_secs(30);
 
 /// How long the last Events may take, and how many of them are written.
 const LAST_EVENTS: Duration = Duration::from_millis(800);
@@ -282,6 +288,7 @@ impl EventLoop {
             restart_watch,
             busy: Vec::new(),
             closing: None,
+            nodes_until: clock::instant() + NODES_WAIT,
         }
     }
 
@@ -492,7 +499,10 @@ impl EventLoop {
             let found = i64::try_from(self.controller.recovery().count(rule)).unwrap_or(i64::MAX);
             self.inputs.metrics.recovery_findings.with_label_values(&[rule.as_str()]).set(found);
         }
-        let is_complete = self.controller.has_synced() && self.controller.snapshot().apis.is_some();
+        let waits = policies.iter().any(|policy| !policy.node_pool.is_empty()) && !self.controller.has_nodes();
+        let nodes_until = Some(self.nodes_until).filter(|until| waits && now.at < *until);
+        let is_complete =
+            self.controller.has_synced() && self.controller.snapshot().apis.is_some() && nodes_until.is_none();
         self.inputs.complete.send_if_modified(|complete| !std::mem::replace(complete, is_complete) && *complete);
         for read in effects.lookups {
             // A list of a namespace may be large, and is requested compressed.
@@ -521,7 +531,8 @@ impl EventLoop {
             self.inputs.metrics.watch_desyncs.inc();
             self.restart_watch.send_modify(|count| *count += 1);
         }
-        let Some(leadership) = leadership else { return effects.wake_at };
+        let wake_at = effects.wake_at.into_iter().chain(nodes_until).min();
+        let Some(leadership) = leadership else { return wake_at };
         self.report_exits(&effects.exits, now);
         let dry_run = *self.inputs.dry_run.borrow();
         for (set, actions) in effects.actions {
@@ -553,7 +564,7 @@ impl EventLoop {
             }));
         }
         let closing = self.closing.filter(|_| !self.inputs.reported.borrow().is_final);
-        effects.wake_at.into_iter().chain(self.aggregator.next(now.at)).chain(closing).min()
+        wake_at.into_iter().chain(self.aggregator.next(now.at)).chain(closing).min()
     }
 
     /// Publishes the checkpoint for the Lease. It is final once every Event is written, or that has taken too long.

@@ -6,7 +6,7 @@
 //! While nothing vouches for signatures ([`vouching`](super::vouching)), nothing is signed and no signature is believed.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -35,6 +35,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// A replica without a key for this long is ready without it, and does not sign its decisions.
 const READY_WITHOUT_KEY_AFTER: Duration = Duration::from_secs(30);
+/// How long what was read is believed while it cannot be read again: the policy may have been deleted.
+const BELIEVED_FOR: Duration = Duration::from_secs(120);
 /// How long the first round waits for our own user name, without which nothing vouches.
 const ACCOUNT_WAIT: Duration = Duration::from_secs(2);
 /// The Secret's entry: 32 random bytes.
@@ -78,35 +80,36 @@ pub(super) async fn run(
     let begin = clock::instant();
     let _ = tokio::time::timeout(ACCOUNT_WAIT, vouching.account_known(&account)).await;
     let (mut known, mut vouched): (Option<KeyBytes>, Option<Vouched>) = (None, None);
-    let (mut is_reported, mut passed_on) = (false, None);
+    let (mut key_reads, mut policy_reads) = (Reads::new(), Reads::new());
+    let mut passed_on = None;
     let mut soon = RETRY_INTERVAL;
     loop {
         leadership.receive();
         let held = leadership.received().map(|held| &**held);
-        let round = async {
-            let found = controller.reconcile(held, known).await?;
-            Result::Ok((found, vouching.read(&client, &account, clock::now()).await?))
-        };
-        match call(REQUEST_TIMEOUT, round).await {
-            Ok((found, now)) => {
-                is_reported = false;
-                if found.is_some() && known.is_some() && known != found {
-                    tracing::warn!(
-                        secret = controller.name,
-                        "the signing key changed: earlier signatures are not valid any more"
-                    );
-                }
-                known = found.or(known);
-                if let Some(now) = now.filter(|now| vouched.as_ref() != Some(now)) {
-                    report(&now, &outputs.metrics);
-                    vouched = Some(now);
-                }
+        // Each for itself: what vouches is known also where the Secret cannot be read.
+        let key = call(REQUEST_TIMEOUT, controller.reconcile(held, known));
+        let policy = call(REQUEST_TIMEOUT, vouching.read(&client, &account, clock::now()));
+        let (key, policy) = tokio::join!(key, policy);
+        let failed = "cannot read or write the Secret of the signing key; retrying";
+        if let Some(found) = key_reads.ended(key, failed).flatten() {
+            if known.is_some_and(|known| known != found) {
+                tracing::warn!(
+                    secret = controller.name,
+                    "the signing key changed: earlier signatures are not valid any more"
+                );
             }
-            Err(error) if !is_reported => {
-                is_reported = true;
-                tracing::warn!(error = %Brief(&error), secret = controller.name, "cannot read or write the signing key, or read the creator policy; retrying");
-            }
-            Err(_) => {}
+            known = Some(found);
+        }
+        let mut now = policy_reads.ended(policy, "cannot read the creator policy; retrying").flatten();
+        if vouched.is_some() && clock::instant().duration_since(policy_reads.last) >= BELIEVED_FOR {
+            now = Some(Vouched::Nothing(format!(
+                "the creator policy could not be read for {} s",
+                BELIEVED_FOR.as_secs()
+            )));
+        }
+        if let Some(now) = now.filter(|now| vouched.as_ref() != Some(now)) {
+            report(&now, &outputs.metrics);
+            vouched = Some(now);
         }
         let by = known.zip(vouched.as_ref()).and_then(|(key, vouched)| match vouched {
             Vouched::By(by) => Some((key, by.clone())),
@@ -125,9 +128,13 @@ pub(super) async fn run(
             outputs.ready.open();
         }
         if !outputs.ready.is_open() && clock::instant().duration_since(begin) >= READY_WITHOUT_KEY_AFTER {
+            let lacks = match known {
+                None => "the signing key",
+                Some(_) => "what vouches for signatures: our own user name or the creator policy",
+            };
             tracing::error!(
                 secret = controller.name,
-                "no signing key: this replica does not sign its decisions, and a changed policy file applies to running applications"
+                "this replica could not read {lacks}: it does not sign its decisions, and a changed policy file applies to running applications"
             );
             outputs.ready.open();
         }
@@ -141,6 +148,34 @@ pub(super) async fn run(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
             true = leadership.changed() => {}
+        }
+    }
+}
+
+/// The reads of one kind of object.
+struct Reads {
+    last: Instant,
+    is_reported: bool,
+}
+
+impl Reads {
+    fn new() -> Reads {
+        Reads { last: clock::instant(), is_reported: false }
+    }
+
+    /// What was read. The first of several errors in a row is logged.
+    fn ended<T>(&mut self, result: Result<T>, failed: &str) -> Option<T> {
+        match result {
+            Ok(read) => {
+                *self = Reads::new();
+                Some(read)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_reported, true) {
+                    tracing::warn!(error = %Brief(&error), "{failed}");
+                }
+                None
+            }
         }
     }
 }
@@ -222,12 +257,15 @@ fn read(secret: &Secret) -> Option<KeyBytes> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use arc_swap::ArcSwapOption;
 
     use tokio::sync::watch;
 
     use super::super::lease::ElectionState;
     use super::*;
+    use crate::manifests::creator_policy;
     use crate::telemetry::registry::Registry;
 
     /// The Secret cannot be created either, as in a namespace that is being deleted.
@@ -254,6 +292,51 @@ mod tests {
         let run = run(client, signing, Account::default(), leading, outputs, CancellationToken::new());
         assert!(tokio::time::timeout(Duration::from_secs(3), run).await.is_err());
         assert_eq!(reads.load(Ordering::Relaxed), 3, "immediately, after 0.5 s and after 1 s more");
+    }
+
+    /// What vouches is read where the Secret cannot be, and is not believed for long where it cannot be read either.
+    #[tokio::test(start_paused = true)]
+    async fn policy_is_believed_for_two_minutes_without_being_read_and_whatever_becomes_of_the_secret() {
+        const ACCOUNT: &str = "system:serviceaccount:n:usher";
+        let is_down = Arc::new(AtomicBool::new(false));
+        let down = is_down.clone();
+        let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+            let path = request.uri().path().to_owned();
+            let (kind, name) =
+                (path.contains("policybindings"), path.rsplit('/').next().unwrap_or_default().to_owned());
+            let all = creator_policy::manifests("p", ACCOUNT).unwrap();
+            let mut found = all.into_iter().find(|object| {
+                object["kind"].as_str().unwrap().ends_with("Binding") == kind && object["metadata"]["name"] == *name
+            });
+            if let Some(object) = &mut found {
+                object["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+            }
+            let found = found.filter(|_| !down.load(Ordering::Relaxed));
+            let status = r#"{"kind":"Status","status":"Failure","reason":"InternalError","code":500}"#;
+            let code = if found.is_some() { 200 } else { 500 };
+            let body =
+                http_body_util::Full::new(bytes::Bytes::from(found.map_or(status.into(), |found| found.to_string())));
+            async move { Ok::<_, std::convert::Infallible>(hyper::Response::builder().status(code).body(body).unwrap()) }
+        });
+        let client = kube::Client::new(service, "n");
+        let vouching = Vouching { policy: "p".into(), settle: Duration::ZERO, client_certificates: false };
+        let signing = Signing { namespace: "n".into(), secret: "s".into(), vouching };
+        let ((_state, election), (changes, _receiver)) = (watch::channel(ElectionState::NoLeader), mpsc::channel(1));
+        let metrics = Arc::new(Metrics::register(&Registry::default()).unwrap());
+        let outputs = Outputs { changes, ready: Latch::default(), metrics: metrics.clone() };
+        let account: Account = Arc::new(ArcSwapOption::from_pointee(ACCOUNT.to_owned()));
+        let leading = LeadershipReceiver::new(election);
+        let mut running = Box::pin(run(client, signing, account, leading, outputs, CancellationToken::new()));
+        let mut believed_after = async |seconds| {
+            assert!(tokio::time::timeout(Duration::from_secs(seconds), &mut running).await.is_err());
+            metrics.signatures_believed.get() == 1
+        };
+        assert!(believed_after(5).await);
+        is_down.store(true, Ordering::Relaxed);
+        assert!(believed_after(110).await);
+        assert!(!believed_after(25).await);
+        is_down.store(false, Ordering::Relaxed);
+        assert!(believed_after(11).await);
     }
 
     #[test]

@@ -16,11 +16,11 @@ use serde_json::Value;
 
 use super::request::Result;
 use super::view::resource;
-use crate::json::text;
+use crate::json::{at, list, text};
 use crate::manifests::creator_policy;
 use crate::manifests::validating_policy::{BINDING, KIND, differences};
 
-/// By then every API server enforces a new policy: once its watch has shown it, and it looks at what changed once a second.
+/// By then every API server enforces a new or changed policy: once its watch has shown it, and it looks at what changed once a second.
 pub const SETTLE: Duration = Duration::from_secs(10);
 
 /// Our own user name, shared with the task that determines it.
@@ -42,7 +42,7 @@ pub struct Vouching {
 pub enum Vouched {
     /// This does; the key depends on it ([`Key::vouched_by`](crate::signature::Key::vouched_by)).
     By(String),
-    /// The creator policy is not in force yet; it is after this time.
+    /// The creator policy is new or changed; every API server enforces it after this time.
     Soon(Duration),
     /// Nothing does, for this reason.
     Nothing(String),
@@ -72,7 +72,7 @@ impl Vouching {
         Ok(Some(self.judge(&live(client, &self.policy).await?, &account, now)))
     }
 
-    /// Whether these objects are the creator policy, and how long they have been.
+    /// Whether these objects are the creator policy, and have been for long enough.
     pub fn judge(&self, live: &[Value], account: &str, now: Timestamp) -> Vouched {
         let expected = match creator_policy::manifests(&self.policy, account) {
             Ok(expected) => expected,
@@ -85,19 +85,32 @@ impl Vouching {
                 differences.join("; ")
             ));
         }
-        let created =
-            live.iter().filter_map(|object| text(object, &["metadata", "creationTimestamp"]).parse().ok()).max();
-        let age = created
-            .map_or(Duration::ZERO, |created: Timestamp| now.duration_since(created).try_into().unwrap_or_default());
+        let age = live.iter().filter_map(changed).max().map(|changed| now.duration_since(changed));
+        let age = age.map_or(Duration::ZERO, |age| age.try_into().unwrap_or_default());
         match self.settle.checked_sub(age).filter(|rest| !rest.is_zero()) {
             Some(rest) => Vouched::Soon(rest),
             None => {
-                let mut uids: Vec<&str> = live.iter().map(|object| text(object, &["metadata", "uid"])).collect();
-                uids.sort_unstable();
-                Vouched::By(uids.join(" "))
+                let mut versions: Vec<String> = live.iter().map(version).collect();
+                versions.sort_unstable();
+                Vouched::By(versions.join(" "))
             }
         }
     }
+}
+
+/// When an object was created, or its spec was changed.
+fn changed(object: &Value) -> Option<Timestamp> {
+    let time = |of: &Value, path: &[&str]| text(of, path).parse::<Timestamp>().ok();
+    let writes =
+        list(object, &["metadata", "managedFields"]).iter().filter(|entry| text(entry, &["subresource"]).is_empty());
+    writes.filter_map(|entry| time(entry, &["time"])).chain(time(object, &["metadata", "creationTimestamp"])).max()
+}
+
+/// An object's uid and generation, which the API server raises with every change of the spec: an object that did not vouch for a while is
+/// another one.
+fn version(object: &Value) -> String {
+    let generation = at(object, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or_default();
+    format!("{}/{generation}", text(object, &["metadata", "uid"]))
 }
 
 /// The objects of the creator policy that exist.
@@ -129,6 +142,7 @@ mod tests {
         let mut all = creator_policy::manifests("spark-usher", ACCOUNT).unwrap();
         for (number, object) in all.iter_mut().enumerate() {
             object["metadata"]["uid"] = json!(format!("u-{number}"));
+            object["metadata"]["generation"] = json!(1);
             object["metadata"]["creationTimestamp"] = json!(format!("2026-11-25T10:00:0{number}Z"));
             // As an API server stores them.
             if object["kind"] == KIND {
@@ -139,21 +153,36 @@ mod tests {
         all
     }
 
-    fn at(text: &str) -> Timestamp {
+    fn instant(text: &str) -> Timestamp {
         text.parse().unwrap()
     }
 
     #[test]
     fn complete_policy_vouches_ten_seconds_after_its_last_object_was_created() {
-        let judged = |time: &str| vouching().judge(&stored(), ACCOUNT, at(time));
-        assert_eq!(judged("2026-11-25T10:00:13Z"), Vouched::By("u-0 u-1 u-2 u-3".into()));
+        let judged = |time: &str| vouching().judge(&stored(), ACCOUNT, instant(time));
+        assert_eq!(judged("2026-11-25T10:00:13Z"), Vouched::By("u-0/1 u-1/1 u-2/1 u-3/1".into()));
         assert_eq!(judged("2026-11-25T10:00:09Z"), Vouched::Soon(Duration::from_secs(4)));
         // The clock of the API server may be ahead.
         assert_eq!(judged("2026-11-25T09:00:00Z"), Vouched::Soon(Duration::from_secs(10)));
         let mut again = stored();
         again[2]["metadata"]["uid"] = json!("u-9");
-        let judged = vouching().judge(&again, ACCOUNT, at("2026-11-26T10:00:00Z"));
-        assert_eq!(judged, Vouched::By("u-0 u-1 u-3 u-9".into()), "objects that were created again are others");
+        let judged = vouching().judge(&again, ACCOUNT, instant("2026-11-26T10:00:00Z"));
+        assert_eq!(judged, Vouched::By("u-0/1 u-1/1 u-3/1 u-9/1".into()), "objects that were created again are others");
+    }
+
+    /// Between two changes of it, the API server may have stored anything.
+    #[test]
+    fn policy_that_was_changed_and_restored_is_another_one() {
+        let mut restored = stored();
+        restored[1]["metadata"]["generation"] = json!(3);
+        restored[1]["metadata"]["managedFields"] = json!([
+            {"manager": "helm", "operation": "Update", "time": "2026-11-25T10:00:01Z"},
+            {"manager": "kubectl-edit", "operation": "Update", "time": "2026-11-26T09:00:00Z"},
+            {"manager": "kube-controller-manager", "subresource": "status", "time": "2026-11-26T09:00:08Z"},
+        ]);
+        let judged = |time: &str| vouching().judge(&restored, ACCOUNT, instant(time));
+        assert_eq!(judged("2026-11-26T09:00:04Z"), Vouched::Soon(Duration::from_secs(6)));
+        assert_eq!(judged("2026-11-26T09:00:10Z"), Vouched::By("u-0/1 u-1/3 u-2/1 u-3/1".into()));
     }
 
     #[test]
@@ -161,7 +190,7 @@ mod tests {
         let nothing = |change: &dyn Fn(&mut Vec<Value>)| {
             let mut live = stored();
             change(&mut live);
-            let judged = vouching().judge(&live, ACCOUNT, at("2026-11-26T10:00:00Z"));
+            let judged = vouching().judge(&live, ACCOUNT, instant("2026-11-26T10:00:00Z"));
             let Vouched::Nothing(reason) = judged else { panic!("{judged:?}") };
             reason
         };
@@ -189,7 +218,7 @@ mod tests {
         ] {
             assert!(nothing(change).contains("differs from"), "{}", nothing(change));
         }
-        let other = vouching().judge(&stored(), "system:serviceaccount:a:b", at("2026-11-26T10:00:00Z"));
+        let other = vouching().judge(&stored(), "system:serviceaccount:a:b", instant("2026-11-26T10:00:00Z"));
         assert!(matches!(other, Vouched::Nothing(_)), "it exempts another account");
     }
 }

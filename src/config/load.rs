@@ -18,9 +18,9 @@ use super::located::Located;
 use super::nodes;
 use super::recovery;
 use super::span::LONGEST;
-use crate::gang::{self, Membership, Shape};
+use crate::gang::{Membership, Shape};
 use crate::policy::{self, Gang, Match, Pattern, Policies, Policy, SchedulerChoice, Validate, default_overrides};
-use crate::text::{is_dns_byte, is_dns_subdomain};
+use crate::text::{is_dns_byte, is_dns_subdomain, is_label_value};
 
 /// A valid policy file.
 #[derive(Clone, Debug)]
@@ -139,6 +139,12 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
                 false => format!("{kind} has no queues"),
             };
             warnings.push(format!("{at}.queue has no effect: {why}"));
+        }
+        if checked.queues.is_some() && checked.scheduler.gang_scheduler.groups_by_top_owner {
+            warnings.push(format!(
+                "{at}.queues does not restrict the queue that the labels of a pod's topmost owner name, such as a Job: {} reads them before the pod's",
+                checked.scheduler.gang_scheduler.kind
+            ));
         }
         policies.push(checked);
     }
@@ -319,8 +325,8 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
     let node_pool = texts(&file.node_pool);
     for (key, value) in &node_pool {
         let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
-        let sound = !name.is_empty() && gang::is_label_value(name) && (prefix.is_empty() || subdomain(prefix).is_ok());
-        if !sound || !gang::is_label_value(value) {
+        let sound = !name.is_empty() && is_label_value(name) && (prefix.is_empty() || subdomain(prefix).is_ok());
+        if !sound || !is_label_value(value) {
             let why = format!("{key}={value} is not a valid label: expected a node label such as pool: spark");
             return Err(refuse(file.name.at(), "nodePool", why));
         }
@@ -334,7 +340,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
     }
     let label_queue = matches!(scheduler.queue_key, Some((crate::annotations::MetadataField::Label, _)));
     match &file.queue {
-        Some(queue) if label_queue && !gang::is_label_value(queue) => {
+        Some(queue) if label_queue && !is_label_value(queue) => {
             let why = format!(
                 "{:?}: {} reads the queue from a label: expected at most 63 characters of a-z, A-Z, 0-9, -, _ and .",
                 **queue, scheduler.kind

@@ -147,6 +147,7 @@ pub struct Controller {
 
 const PODS: &str = "pods";
 const NAMESPACES: &str = "namespaces";
+const NODES: &str = "nodes";
 
 impl Controller {
     /// A controller without state.
@@ -305,6 +306,9 @@ impl Controller {
             Change::Related(RelatedChange::Replaced(Replaced::Namespaces(_))) if self.synced.insert(NAMESPACES) => {
                 self.requeue_all()
             }
+            Change::Related(RelatedChange::Replaced(Replaced::Nodes(_))) => {
+                self.synced.insert(NODES);
+            }
             Change::Pods(PodChange::Gone(pod, uid)) => {
                 self.tombstones.add(uid);
                 driver_gone = self.labelled_driver(pod, uid);
@@ -388,6 +392,11 @@ impl Controller {
     /// Whether pods and namespaces were listed. PodGroups also wait for API discovery and for their own list.
     pub fn has_synced(&self) -> bool {
         self.synced.contains(PODS) && self.synced.contains(NAMESPACES)
+    }
+
+    /// Whether nodes were listed, or need not be: [`nodes.enabled`](crate::policy::NodeSettings::enabled) is off.
+    pub fn has_nodes(&self) -> bool {
+        self.synced.contains(NODES)
     }
 
     /// Enqueues every application: the policies changed, or something else that every plan depends on.

@@ -33,7 +33,7 @@ pub fn is_application_id(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gang::is_label_value;
+    use crate::text::is_label_value;
     use proptest::prelude::*;
 
     const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";

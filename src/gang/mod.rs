@@ -87,17 +87,6 @@ pub fn scheduling_keys() -> &'static SchedulingKeys {
     &KEYS
 }
 
-/// Whether a text is a valid label value: at most 63 characters, alphanumeric at both ends, `-_.` between; or empty.
-pub fn is_label_value(value: &str) -> bool {
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = value.as_bytes();
-    value.is_empty()
-        || (value.len() <= 63
-            && edge(bytes.first())
-            && edge(bytes.last())
-            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::size::SizeFacts;
@@ -340,15 +329,5 @@ mod tests {
             !with(Shape::Pods).any(|kind| kind == "kube-batch"),
             "kube-batch reads the queue from the PodGroup only"
         );
-    }
-
-    #[test]
-    fn label_value_is_validated_as_in_kubernetes() {
-        for good in ["", "a", "root.team-a", "A_1", &"x".repeat(63)] {
-            assert!(is_label_value(good), "{good}");
-        }
-        for bad in ["-a", "a.", "a/b", "a b", "é", &"x".repeat(64)] {
-            assert!(!is_label_value(bad), "{bad}");
-        }
     }
 }

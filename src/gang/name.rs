@@ -222,7 +222,7 @@ mod tests {
         ) {
             let name = template.parse::<NameTemplate>().unwrap().render(driver.as_deref(), &app);
             prop_assert!(!name.is_empty() && name.len() <= 63);
-            prop_assert!(crate::gang::is_label_value(&name));
+            prop_assert!(crate::text::is_label_value(&name));
             prop_assert!(!name.contains(['_', '.']));
         }
     }

@@ -130,12 +130,11 @@ impl ConnectionState {
         }
     }
 
-    /// Within a class, the smallest is closed first.
-    fn rank(&self, class: Class) -> Rank {
-        if class == Class::Recent {
-            (self.busy, self.answered.unwrap_or(self.accepted), self.id)
-        } else {
-            (false, self.accepted, self.id)
+    /// Within a class, the smallest is closed first. A connection that never answered is not protected by what it sends.
+    fn rank(&self) -> Rank {
+        match self.answered {
+            Some(answered) => (self.busy, answered, self.id),
+            None => (false, self.accepted, self.id),
         }
     }
 }
@@ -155,7 +154,7 @@ pub fn victims(
     for connection in connections {
         let class = connection.class(now, protect);
         if let Some(peers) = classes.get_mut(class as usize) {
-            peers.entry(connection.peer).or_default().push(connection.rank(class));
+            peers.entry(connection.peer).or_default().push(connection.rank());
         }
     }
     let mut gone = Vec::new();
@@ -234,6 +233,10 @@ mod tests {
             assert!(table.evicted(now, 9).is_empty(), "{now}");
         }
         assert_eq!(table.evicted(196, 9), [answered]);
+        // Among those that answered before, one with a request in progress comes last.
+        table.rows[0].busy = true;
+        let idle = table.add(1, 0, Some(101));
+        assert_eq!(table.evicted(197, 1), [idle]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Limits how many reviews above [`SMALL`] are read and decided at a time. The others wait with their bodies unread.
+//! Limits how many reviews above [`SMALL`] are read and decided at a time; the others wait with their bodies unread. The same limits
+//! the requests for namespaces.
 //!
 //! The next is of the peer that held permits for the shortest time lately: a client that sends many large bodies, or none of a body that
 //! it announced, delays the reviews of others by one of its own at most. Bodies above [`MEDIUM`] take turns among themselves.

@@ -21,19 +21,23 @@ use crate::text::{is_dns_label, shown};
 
 /// Answers one review.
 pub trait Handler: Send + Sync + 'static {
-    /// Returns the bytes of the answer, and what to count.
-    fn answer(&self, body: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved>;
+    /// Returns the bytes of the answer, and what to count. If the answer depends on the labels of a namespace that the snapshot does not
+    /// have, `find` is called, once.
+    fn answer(&self, body: &[u8], find: Find<'_>) -> Result<ReviewResponse, Unobserved>;
 
     /// Answers a review that is too large, of which only the first bytes are available.
-    fn too_large(&self, head: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
-        self.answer(head, namespace)
+    fn too_large(&self, head: &[u8], find: Find<'_>) -> Result<ReviewResponse, Unobserved> {
+        self.answer(head, find)
     }
 }
+
+/// Finds a namespace.
+pub type Find<'f> = &'f mut dyn FnMut(Arc<str>) -> Lookup;
 
 /// What is known of a review's namespace besides the snapshot.
 #[derive(Clone, Debug)]
 pub enum Lookup {
-    /// Nothing yet: a handler whose answer depends on the labels of a namespace that the snapshot does not have returns [`Unobserved`].
+    /// Nothing yet: the handler returns [`Unobserved`], and is called again.
     None,
     /// It was not found in time: the strictest policy that may match decides.
     Failed,
@@ -60,25 +64,26 @@ fn is_decided(review: &Review<'_>) -> bool {
         && (is_head || is_spark(&review.pod) || is_spark(&review.old))
 }
 
-/// States the namespace of a review, or what has to be found out first.
+/// States the namespace of a review, if the decision depends on it and the snapshot does not have it.
 fn with_namespace<'a>(
     review: Review<'a>,
     snapshot: &Snapshot,
     policies: &Policies,
-    namespace: &Lookup,
+    find: Find<'_>,
 ) -> Result<Review<'a>, Unobserved> {
-    match namespace {
-        Lookup::Found(found) => Ok(Review { found: Some(found.clone()), ..review }),
-        // API servers send valid names only. An invalid one is not looked up: it would become part of a URL.
-        Lookup::None
-            if is_decided(&review)
-                && is_dns_label(&review.namespace)
-                && snapshot.namespace(&review.namespace).is_none()
-                && policies.depend_on_labels_of(&review.namespace) =>
-        {
-            Err(Unobserved((*review.namespace).into()))
-        }
-        Lookup::None | Lookup::Failed => Ok(review),
+    // API servers send valid names only. An invalid one is not looked up: it would become part of a URL.
+    let is_needed = is_decided(&review)
+        && is_dns_label(&review.namespace)
+        && snapshot.namespace(&review.namespace).is_none()
+        && policies.depend_on_labels_of(&review.namespace);
+    if !is_needed {
+        return Ok(review);
+    }
+    let name: Arc<str> = (*review.namespace).into();
+    match find(name.clone()) {
+        Lookup::Found(found) => Ok(Review { found: Some(found), ..review }),
+        Lookup::Failed => Ok(review),
+        Lookup::None => Err(Unobserved(name)),
     }
 }
 
@@ -165,27 +170,27 @@ struct Reviewer {
 }
 
 impl Handler for Reviewer {
-    fn answer(&self, body: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
+    fn answer(&self, body: &[u8], find: Find<'_>) -> Result<ReviewResponse, Unobserved> {
         match admission::parse(&(self.prune)(body)) {
-            Ok(review) => self.decide(review, namespace, self.whole),
-            Err(BadReview::TooMany) => self.too_large(body, namespace),
+            Ok(review) => self.decide(review, find, self.whole),
+            Err(BadReview::TooMany) => self.too_large(body, find),
             Err(bad) => Ok(ReviewResponse::bad(&bad)),
         }
     }
 
-    fn too_large(&self, head: &[u8], namespace: &Lookup) -> Result<ReviewResponse, Unobserved> {
+    fn too_large(&self, head: &[u8], find: Find<'_>) -> Result<ReviewResponse, Unobserved> {
         match admission::head::parse(head) {
-            Ok(review) => self.decide(review, namespace, self.by_head),
+            Ok(review) => self.decide(review, find, self.by_head),
             Err(bad) => Ok(ReviewResponse::bad(&bad)),
         }
     }
 }
 
 impl Reviewer {
-    fn decide(&self, review: Review<'_>, namespace: &Lookup, decide: Decide) -> Result<ReviewResponse, Unobserved> {
+    fn decide(&self, review: Review<'_>, find: Find<'_>, decide: Decide) -> Result<ReviewResponse, Unobserved> {
         let state = &self.state;
         let (snapshot, policies, own) = (state.snapshot.load(), state.policies.load(), state.own.load());
-        let review = with_namespace(review, &snapshot, &policies, namespace)?;
+        let review = with_namespace(review, &snapshot, &policies, find)?;
         let own = own.as_ref().map(|own| own.as_str());
         let context = ValidationContext { snapshot: &snapshot, own, settled: state.is_settled() };
         Ok(ReviewResponse::with(&review, &decide(&review, &policies, context)))

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use super::connections::Origin;
 use super::gate::{MEDIUM, Permit, SMALL};
-use super::handlers::{Handler, Handlers, Lookup, Namespaces, ReviewResponse, Unobserved};
+use super::handlers::{Find, Handler, Handlers, Lookup, Namespaces, ReviewResponse, Unobserved};
 use super::limits::{Limits, MAX_BODY};
 use super::metrics::{Hook, Metrics, Outcome};
 use crate::admission::Operation;
@@ -137,73 +137,76 @@ impl Webhook {
         let peer = Origin::of(request.extensions());
         if is_small(request.body()) {
             let body = Read::Whole(read_small(request.into_body(), &self.limits, deadline).await?);
-            return match decided(&*self.answer, &body, &Lookup::None)? {
+            return match decided(&*self.answer, &body, &mut |_| Lookup::None)? {
                 Ok(response) => Ok(response),
-                Err(unobserved) => {
-                    let namespace = self.find(unobserved, peer, until).await;
-                    // Once it was asked for, a handler does without it.
-                    decided(&*self.answer, &body, &namespace)?.map_err(|_| Failure::Panicked)
+                Err(Unobserved(name)) => {
+                    let namespace = self.find(name, peer, until).await;
+                    decided(&*self.answer, &body, &mut |_| namespace.clone())?.map_err(|_| Failure::Panicked)
                 }
             };
         }
         let announced = request.body().size_hint().upper().unwrap_or(u64::MAX);
         let entered = tokio::time::timeout(deadline, self.limits.gate(announced).enter(peer)).await;
         let permit = Arc::new(entered.ok().flatten().ok_or(Failure::Overloaded)?);
-        let read = Arc::new(read_large(request.into_body(), &permit, deadline).await?);
-        match self.decided_on_thread(&permit, &read, Lookup::None).await? {
-            Ok(response) => Ok(response),
-            Err(unobserved) => {
-                let namespace = tokio::select! {
-                    biased;
-                    namespace = self.find(unobserved, peer, until) => namespace,
-                    () = others_waited(&permit, |since| since >= FINDING_IF_OTHERS_WAIT) => Lookup::Failed,
-                };
-                self.decided_on_thread(&permit, &read, namespace).await?.map_err(|_| Failure::Panicked)
-            }
+        let read = read_large(request.into_body(), &permit, deadline).await?;
+        let (ask, asked) = oneshot::channel();
+        let (reply, replied) = oneshot::channel();
+        let deciding = self.decided_on_thread(permit.clone(), read, ask, replied);
+        // Dropped if the namespace is not needed.
+        if let Ok(name) = asked.await {
+            let namespace = tokio::select! {
+                biased;
+                namespace = self.find(name, peer, until) => namespace,
+                () = others_waited(&permit, |since| since >= FINDING_IF_OTHERS_WAIT) => Lookup::Failed,
+            };
+            let _ = reply.send(namespace);
         }
+        deciding.await.unwrap_or(Err(Failure::Overloaded))
     }
 
-    async fn find(&self, Unobserved(name): Unobserved, peer: IpAddr, until: Instant) -> Lookup {
+    async fn find(&self, name: Arc<str>, peer: IpAddr, until: Instant) -> Lookup {
         // The other half of the remaining time is for the decision and the response.
         let within = MAX_FINDING.min(until.saturating_duration_since(clock::instant()) / 2);
         let found = tokio::time::timeout(within, self.namespaces.find(name, peer)).await;
         found.ok().flatten().map_or(Lookup::Failed, Lookup::Found)
     }
 
-    /// The decision about a large review. Body and permit are kept until it is made, also if the client is gone.
-    async fn decided_on_thread(
+    /// The decision about a large review. Body and permit are kept until it is made, also if the client is gone. Its thread waits where
+    /// it asks for the namespace, so that a large body is parsed once.
+    fn decided_on_thread(
         &self,
-        permit: &Arc<Permit>,
-        read: &Arc<Read>,
-        namespace: Lookup,
-    ) -> Result<Result<ReviewResponse, Unobserved>, Failure> {
-        let (answer, kept, (done, result)) = (self.answer.clone(), (permit.clone(), read.clone()), oneshot::channel());
+        permit: Arc<Permit>,
+        read: Read,
+        ask: oneshot::Sender<Arc<str>>,
+        replied: oneshot::Receiver<Lookup>,
+    ) -> oneshot::Receiver<Result<ReviewResponse, Failure>> {
+        let (answer, (done, result)) = (self.answer.clone(), oneshot::channel());
         let deciding = move || {
-            let (permit, read) = kept;
-            if matches!(&*read, Read::Whole(body) if body.len() > MEDIUM) {
+            if matches!(&read, Read::Whole(body) if body.len() > MEDIUM) {
                 background::lower_priority();
             }
-            let decision = decided(&*answer, &read, &namespace);
+            let mut question = Some((ask, replied));
+            let mut find = |name| {
+                let replied = question.take().and_then(|(ask, replied)| ask.send(name).ok().map(|()| replied));
+                replied.and_then(|replied| replied.blocking_recv().ok()).unwrap_or(Lookup::Failed)
+            };
+            let decision = decided(&*answer, &read, &mut find);
             drop((read, permit));
-            let _ = done.send(decision);
+            let _ = done.send(decision.and_then(|decision| decision.map_err(|_| Failure::Panicked)));
         };
         // It ends by itself. Without a thread, the receiver gets an error.
         if let Err(error) = std::thread::Builder::new().name("large review".to_owned()).spawn(deciding) {
             tracing::error!(%error, "cannot start a thread for a large review");
         }
-        result.await.unwrap_or(Err(Failure::Overloaded))
+        result
     }
 }
 
-/// The decision, which takes microseconds for a small review and never waits. A panic in it is a 500 for this review alone.
-fn decided(
-    answer: &dyn Handler,
-    read: &Read,
-    namespace: &Lookup,
-) -> Result<Result<ReviewResponse, Unobserved>, Failure> {
+/// The decision, which takes microseconds for a small review. A panic in it is a 500 for this review alone.
+fn decided(answer: &dyn Handler, read: &Read, find: Find<'_>) -> Result<Result<ReviewResponse, Unobserved>, Failure> {
     let answer = AssertUnwindSafe(|| match read {
-        Read::Whole(body) => answer.answer(body, namespace),
-        Read::Head(head) => answer.too_large(head, namespace),
+        Read::Whole(body) => answer.answer(body, find),
+        Read::Head(head) => answer.too_large(head, find),
     });
     catch_unwind(answer).map_err(|_| {
         tracing::error!("bug: a panic while a review was answered");

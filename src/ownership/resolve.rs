@@ -286,7 +286,8 @@ pub const WORKLOAD_CONTROLLERS: [&str; 7] = [
     "system:serviceaccount:kube-system:statefulset-controller",
 ];
 
-fn is_workload_controller(username: &str) -> bool {
+/// Whether a requester creates pods from the templates of workloads.
+pub fn is_workload_controller(username: &str) -> bool {
     WORKLOAD_CONTROLLERS.contains(&username)
 }
 

@@ -6,7 +6,7 @@ use wildmatch::WildMatch;
 use crate::snapshot::Namespace;
 use crate::spark::text::Entries;
 
-/// A name with `*` and `?`.
+/// A name with `*` and `?`. It matches no text of more than [`Pattern::MAX_MATCHED`] characters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pattern(WildMatch);
 
@@ -21,9 +21,13 @@ impl Pattern {
         self.0.pattern()
     }
 
+    /// The longest text that matches, in characters. The time of a match is the product of the lengths, and the longest name, that of a
+    /// queue in an annotation, is a tenant's.
+    pub const MAX_MATCHED: usize = 4096;
+
     /// Whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
-        self.0.matches(name)
+        name.chars().nth(Pattern::MAX_MATCHED).is_none() && self.0.matches(name)
     }
 }
 
@@ -152,6 +156,13 @@ mod tests {
             text().prop_map(Expression::Exists),
             text().prop_map(Expression::DoesNotExist),
         ]
+    }
+
+    #[test]
+    fn longer_texts_match_no_pattern() {
+        let pattern = Pattern::new("é*");
+        assert!(pattern.matches(&"é".repeat(Pattern::MAX_MATCHED)), "characters are counted, as CEL counts them");
+        assert!(!pattern.matches(&"é".repeat(Pattern::MAX_MATCHED + 1)));
     }
 
     proptest! {

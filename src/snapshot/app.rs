@@ -112,10 +112,11 @@ impl Application {
     }
 
     /// Whether creators other than this one have executors in a gang, and it has none there. Only executors that our signature proves
-    /// count.
+    /// count, and that we placed: one whose creator chose the gang does not belong to it.
     pub fn is_only_of_others(&self, creator: Creator, is_in: impl Fn(&SchedulingFields) -> bool) -> bool {
+        let is_member = |scheduling: &SchedulingFields| scheduling.by.is_some() && is_in(scheduling);
         let has = |index: &CreatorIndex| {
-            index.unordered().any(|counts| counts.is_proven && is_in(&counts.template.scheduling))
+            index.unordered().any(|counts| counts.is_proven && is_member(&counts.template.scheduling))
         };
         !self.creator_index(Some(creator)).is_some_and(has) && self.indexes().iter().any(has)
     }

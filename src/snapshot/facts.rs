@@ -322,9 +322,14 @@ impl SchedulingKeys {
     /// A pod's scheduling fields.
     pub fn fields_of(&self, pod: &Pod<'_>) -> SchedulingFields {
         let shared = |text: &str| Arc::<str>::from(text);
+        let owner = pod.controller().map(|owner| owner.uid.as_str());
         let entries = self.0.iter().filter_map(|(place, key, automatic)| {
             let value = place.value(pod, key).filter(|value| value.len() <= MAX_ENTRY)?;
-            (!is_automatic(pod, *automatic, value)).then(|| MetadataEntry { place: *place, key, value: shared(value) })
+            (!is_automatic(pod, owner, *automatic, value)).then(|| MetadataEntry {
+                place: *place,
+                key,
+                value: shared(value),
+            })
         });
         let name = |name: Option<&str>| name.filter(|name| name.len() <= MAX_NAME).map(shared);
         SchedulingFields {

@@ -22,9 +22,8 @@ pub(super) fn kept_signed_name(pod: &Pod<'_>) -> Option<Arc<str>> {
 }
 
 /// Whether a scheduler generated the value after the pod was created: it is then not a request of the creator, and not part of
-/// what was signed.
-pub(super) fn is_automatic(pod: &Pod<'_>, prefix: Option<&str>, value: &str) -> bool {
-    let Some(uid) = prefix.and_then(|prefix| value.strip_prefix(prefix)) else { return false };
-    let owner = pod.controller().is_some_and(|owner| *owner.uid == *uid);
-    owner || pod.metadata.uid.as_deref() == Some(uid)
+/// what was signed. `owner` is the uid of the pod's controller.
+pub(super) fn is_automatic(pod: &Pod<'_>, owner: Option<&str>, prefix: Option<&str>, value: &str) -> bool {
+    let uid = prefix.and_then(|prefix| value.strip_prefix(prefix));
+    uid.is_some() && (uid == owner || uid == pod.metadata.uid.as_deref())
 }

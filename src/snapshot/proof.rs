@@ -64,6 +64,8 @@ pub struct SignedExecutor<'p> {
     pub priority_class: Option<&'p str>,
     /// `spec.schedulingGroup.podGroupName`.
     pub scheduling_group: Option<&'p str>,
+    /// The uid of the controller that it will have, after which a scheduler may name its group: such a name is not signed.
+    pub owner: Option<&'p str>,
 }
 
 impl SchedulingFields {
@@ -99,7 +101,7 @@ impl SchedulingKeys {
         signer.optional(placed.scheduling_group);
         for (place, key, automatic) in &self.0 {
             let value = value_of(*place, key).filter(|value| value.len() <= MAX_ENTRY);
-            if let Some(value) = value.filter(|value| !is_automatic(pod, *automatic, value)) {
+            if let Some(value) = value.filter(|value| !is_automatic(pod, placed.owner, *automatic, value)) {
                 cover_entry(&mut signer, *place, key, value);
             }
         }

@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::pod::Spec;
 use super::text::{Entries, Text, bounded};
+use crate::text::is_label_value;
 
 /// The only field that `matchFields` supports.
 pub const NAME: &str = "metadata.name";
@@ -91,10 +92,11 @@ impl<'p> NodeRequirements<'p> {
         let raw = spec.affinity.as_deref().filter(|raw| raw.contains("nodeAffinity"));
         let affinity: Option<Affinity<'p>> = raw.map(serde_json::from_str).transpose()?;
         let required = affinity.and_then(|affinity| affinity.node_affinity?.required);
+        let terms = required.map(|required| required.node_selector_terms.unwrap_or_default());
         Ok(NodeRequirements {
             name: spec.node_name.as_deref().filter(|name| !name.is_empty()),
             selector: spec.node_selector.as_ref().filter(|selector| !selector.is_empty()),
-            terms: required.map(|required| required.node_selector_terms.unwrap_or_default()),
+            terms: terms.map(|terms| terms.into_iter().filter(Term::is_understood).collect()),
         })
     }
 
@@ -105,24 +107,70 @@ impl<'p> NodeRequirements<'p> {
 
     /// Whether a node of this name and with these labels meets them.
     pub fn allow<'n>(&self, name: &'n str, label: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
+        self.allow_besides(name, &label, work)
+            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(name, &label, work)))
+    }
+
+    /// The alternatives, of which a node must meet one: one per term, or a single one without terms.
+    pub fn alternatives(&self) -> impl Iterator<Item = Alternative<'_, 'p>> {
+        let all = (self.terms.is_none()).then_some(Alternative { all: self, term: None });
+        let each = self.terms.iter().flatten().map(|term| Alternative { all: self, term: Some(term) });
+        all.into_iter().chain(each)
+    }
+
+    fn allow_besides<'n>(&self, name: &'n str, label: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
         self.name.is_none_or(|wanted| !work.count() || wanted == name)
             && self
                 .selector
                 .is_none_or(|selector| selector.iter().all(|(key, value)| !work.count() || label(key) == Some(value)))
-            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(name, &label, work)))
+    }
+}
+
+/// One way of meeting what a pod requires of its node.
+#[derive(Clone, Copy, Debug)]
+pub struct Alternative<'r, 'p> {
+    all: &'r NodeRequirements<'p>,
+    term: Option<&'r Term<'p>>,
+}
+
+impl Alternative<'_, '_> {
+    /// Whether a node of this name and with these labels meets it.
+    pub fn allows<'n>(&self, name: &'n str, label: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
+        self.all.allow_besides(name, &label, work) && self.term.is_none_or(|term| term.matches(name, label, work))
     }
 
-    /// Whether the nodeSelector has this label, or one of the terms names it, alone or among others.
-    pub fn name_all<'l>(&self, labels: impl Iterator<Item = (&'l str, &'l str)> + Clone) -> bool {
-        let selected = |key: &str, value: &str| self.selector.and_then(|selector| selector.get(key)) == Some(value);
-        let mut terms = self.terms.iter().flatten();
-        labels.clone().all(|(key, value)| selected(key, value))
-            || terms.any(|term| labels.clone().all(|(key, value)| selected(key, value) || term.names(key, value)))
+    /// Whether it names all of these labels, alone or among others.
+    pub fn names_all<'l>(&self, mut labels: impl Iterator<Item = (&'l str, &'l str)>, work: &mut Work) -> bool {
+        labels.all(|(key, value)| {
+            !work.count()
+                || self.all.selector.and_then(|selector| selector.get(key)) == Some(value)
+                || self.term.is_some_and(|term| term.names(key, value, work))
+        })
     }
 }
 
 impl Term<'_> {
-    /// Whether a node matches. An empty term matches none, and so does one that is not understood.
+    /// Whether schedulers understand all of its requirements: they skip a term of which they cannot parse one (`newNodeSelectorTerm`).
+    /// API servers before 1.33 do not validate the values of `In` and `NotIn`.
+    pub fn is_understood(&self) -> bool {
+        let expression = |requirement: &Requirement<'_>| {
+            let values = list(&requirement.values);
+            let is_number = || values.iter().all(|value| value.parse::<i64>().is_ok());
+            values.iter().all(|value| is_label_value(value))
+                && match requirement.operator.as_str() {
+                    "In" | "NotIn" => !values.is_empty(),
+                    "Exists" | "DoesNotExist" => values.is_empty(),
+                    "Gt" | "Lt" => values.len() == 1 && is_number(),
+                    _ => false,
+                }
+        };
+        let field = |requirement: &Requirement<'_>| {
+            matches!(requirement.operator.as_str(), "In" | "NotIn") && list(&requirement.values).len() == 1
+        };
+        list(&self.match_expressions).iter().all(expression) && list(&self.match_fields).iter().all(field)
+    }
+
+    /// Whether a node matches. An empty term matches none.
     pub fn matches<'n>(&self, name: &'n str, label: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
         if !work.count() {
             return true;
@@ -134,10 +182,11 @@ impl Term<'_> {
             && fields.iter().all(|requirement| requirement.is_met(field, work))
     }
 
-    fn names(&self, key: &str, value: &str) -> bool {
-        list(&self.match_expressions).iter().filter(|wanted| wanted.key == *key).any(|wanted| {
-            wanted.operator == "Exists"
-                || (wanted.operator == "In" && list(&wanted.values).iter().any(|v| *v == *value))
+    fn names(&self, key: &str, value: &str, work: &mut Work) -> bool {
+        list(&self.match_expressions).iter().any(|wanted| {
+            !work.count()
+                || (wanted.key == *key
+                    && (wanted.operator == "Exists" || (wanted.operator == "In" && wanted.has(value, work))))
         })
     }
 }
@@ -148,13 +197,11 @@ impl Requirement<'_> {
             return true;
         }
         let own = of(&self.key);
-        let values = list(&self.values);
-        let mut has = |own: &str| values.iter().any(|value| !work.count() || *value == *own);
         let number = |text: &str| text.parse::<i64>().ok();
-        let compare = || Some((number(own?)?, number(values.first()?)?));
+        let compare = || Some((number(own?)?, number(list(&self.values).first()?)?));
         let is_met = match self.operator.as_str() {
-            "In" => own.is_some_and(&mut has),
-            "NotIn" => own.is_none_or(|own| !has(own)),
+            "In" => own.is_some_and(|own| self.has(own, work)),
+            "NotIn" => own.is_none_or(|own| !self.has(own, work)),
             "Exists" => own.is_some(),
             "DoesNotExist" => own.is_none(),
             "Gt" => compare().is_some_and(|(own, than)| own > than),
@@ -162,6 +209,10 @@ impl Requirement<'_> {
             _ => false,
         };
         is_met || work.is_exceeded()
+    }
+
+    fn has(&self, value: &str, work: &mut Work) -> bool {
+        list(&self.values).iter().any(|own| !work.count() || *own == *value)
     }
 }
 
@@ -239,14 +290,13 @@ mod tests {
         let terms = |requirement: Value| affinity(&json!(vec![json!({"matchExpressions": [requirement]}); 500]));
         for (spec, steps) in [
             (affinity(&json!([{"matchExpressions": [requirement(1000)]}])), 1002),
-            (affinity(&json!(vec![json!({"matchFields": [{"operator": "Exists"}]}); 500])), 1000),
+            (affinity(&json!(vec![json!({"matchFields": [{"operator": "In", "values": ["x"]}]}); 500])), 1000),
             (json!({"nodeSelector": {"x": "y", "z": "y"}}), 2),
             (json!({"nodeName": "n"}), 1),
             // Those that compare no value.
             (affinity(&json!(vec![json!({}); 500])), 500),
-            (terms(json!({"key": "x", "operator": "In", "values": []})), 1000),
             (terms(json!({"key": "absent", "operator": "In", "values": ["v"]})), 1000),
-            (terms(json!({"key": "x", "operator": "Near"})), 1000),
+            (terms(json!({"key": "x", "operator": "Gt", "values": ["1"]})), 1000),
             (terms(json!({"key": "x", "operator": "DoesNotExist"})), 1000),
         ] {
             let text = json!({"spec": spec}).to_string();

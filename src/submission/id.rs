@@ -2,8 +2,7 @@
 
 use glob::{MatchOptions, Pattern};
 
-use crate::gang::is_label_value;
-use crate::text::{is_dns_label, is_dns_subdomain};
+use crate::text::{is_dns_label, is_dns_subdomain, is_label_value};
 
 /// The name of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::support::process::{Process, get};
 use crate::support::*;
 use spark_usher::admission::Operation;
 use spark_usher::http::capacity::Capacity;
-use spark_usher::http::handlers::{Handler, Lookup, ReviewResponse, Unobserved};
+use spark_usher::http::handlers::{Find, Handler, ReviewResponse, Unobserved};
 use spark_usher::http::limits::Limits;
 use spark_usher::http::metrics::Outcome;
 use spark_usher::http::server::Deadlines;
@@ -187,7 +187,7 @@ async fn stalled_large_bodies_of_many_peers_delay_large_reviews_by_milliseconds(
 struct DecidesSlowly;
 
 impl Handler for DecidesSlowly {
-    fn answer(&self, body: &[u8], _: &Lookup) -> Result<ReviewResponse, Unobserved> {
+    fn answer(&self, body: &[u8], _: Find<'_>) -> Result<ReviewResponse, Unobserved> {
         if body.len() > 1 << 20 {
             std::thread::sleep(Duration::from_secs(2));
         }

@@ -17,7 +17,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, W
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use spark_usher::admission::Operation;
-use spark_usher::http::handlers::{Handler, Lookup, ReviewResponse, Unobserved};
+use spark_usher::http::handlers::{Find, Handler, ReviewResponse, Unobserved};
 use spark_usher::http::metrics::Outcome;
 use spark_usher::reason::Reason;
 
@@ -324,7 +324,7 @@ struct Scripted {
 }
 
 impl Handler for Scripted {
-    fn answer(&self, body: &[u8], _: &Lookup) -> Result<ReviewResponse, Unobserved> {
+    fn answer(&self, body: &[u8], _: Find<'_>) -> Result<ReviewResponse, Unobserved> {
         let review: Value = serde_json::from_slice(body).unwrap();
         std::thread::sleep(self.slow);
         let mut response =

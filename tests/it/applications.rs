@@ -201,10 +201,57 @@ fn pod_group_of_another_creator_is_a_finding() {
         assert_eq!(reasons(&PodBuilder(second), by_driver()), [Reason::Valid], "{group:?}");
         let own = forged.clone().label("scheduling.x-k8s.io/pod-group", "mine");
         assert!(!reasons(&own, mallory()).contains(&Reason::ForeignGroup));
-        // Accounts that create pods for others, and the controllers of workloads, are not asked whom for.
-        let controller = json!({"username": "system:serviceaccount:kube-system:statefulset-controller", "groups": []});
-        assert!(!reasons(&forged, controller).contains(&Reason::ForeignGroup));
+        // Whoever may create Jobs lets a controller create such pods.
+        let controller =
+            || json!({"username": "system:serviceaccount:kube-system:statefulset-controller", "groups": []});
+        let owned = |pod: &PodBuilder| pod.clone().owned_by("StatefulSet", "workers", "5-5");
+        assert!(reasons(&owned(&forged), controller()).contains(&Reason::ForeignGroup), "{group:?}");
+        assert!(reasons(&forged, controller()).contains(&Reason::ForeignGroup), "{group:?}");
+        // The members of its own workload's gang.
+        let by_controller = |pod: &PodBuilder, snapshot: &Snapshot| {
+            PodBuilder(answer(&review(&owned(pod).0, controller()), snapshot, &policies).object)
+        };
+        let worker = by_controller(&executor(3), &snapshot);
+        let theirs = worker.0["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"].as_str().unwrap().to_owned();
+        assert_ne!(theirs, name);
+        let key = GroupKey { name: theirs.as_str().into(), ..key.clone() };
+        snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
+        let found = |pod: &PodBuilder, by: serde_json::Value| {
+            validate_review(&review(&pod.0, by), &snapshot, &policies).decision.reasons
+        };
+        assert!(!found(&worker, controller()).contains(&Reason::ForeignGroup));
     }
+}
+
+/// A pod that named the gang before its PodGroup existed does not make its creator's later ones members.
+#[test]
+fn early_pod_of_another_creator_is_no_member_of_the_gang() {
+    let policies = only(policy("coscheduling"));
+    let mut snapshot = signing();
+    let victim = by_driver(&executor(1), &snapshot, &policies).object;
+    let name = victim["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"].as_str().unwrap().to_owned();
+    let forged = |n| executor(n).label("scheduling.x-k8s.io/pod-group", &name);
+    let mallory = || by_pod("default", "mallory", "evil-driver", "u-2");
+    let early = answer(&review(&forged(8).0, mallory()), &snapshot, &policies).object;
+    assert!(early["metadata"]["annotations"]["spark-usher.io/signature"].is_string(), "{early}");
+    observe(&mut snapshot, &PodBuilder(early).stored("e8"));
+    observe(&mut snapshot, &PodBuilder(victim).stored("e1"));
+    let key = GroupKey { namespace: "default".into(), name: name.as_str().into(), scheduler: "coscheduling" };
+    let group = Group {
+        uid: "g".into(),
+        version: "1".into(),
+        selector: Some(APP.into()),
+        owner: None,
+        started: false,
+        created: None,
+        deleting: false,
+        phase: None,
+        spec: json!({"minMember": 3}),
+    };
+    snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
+    let later = answer(&review(&forged(9).0, mallory()), &snapshot, &policies).object;
+    let reasons = validate_review(&review(&later, mallory()), &snapshot, &policies).decision.reasons;
+    assert!(reasons.contains(&Reason::ForeignGroup), "{reasons:?}");
 }
 
 /// Without the feature gate, the API server drops the field, and the webhook was available.

@@ -459,6 +459,11 @@ fn queue_without_effect_yields_warning() {
         alone.contains("kube-batch reads the queue from the PodGroup, and this policy creates no gangs"),
         "{alone}"
     );
+    let kai = check("type: kai}, queues: [q]");
+    assert!(
+        kai.contains("policies[0].queues does not restrict the queue that the labels of a pod's topmost owner name"),
+        "{kai}"
+    );
     // With gangs, the PodGroups have the queue.
     for kind in ["kube-batch", "volcano"] {
         let warnings = check(&format!("type: {kind}}}"));

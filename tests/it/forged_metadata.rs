@@ -378,3 +378,18 @@ fn gang_keys_set_by_user_or_earlier_invocation_are_kept() {
         }
     }
 }
+
+/// A group that Volcano names after the owner, on a pod that gets this owner by the same call: before and after, it is not signed.
+#[test]
+fn group_named_after_the_owner_to_come_changes_no_signature() {
+    for shape in [Shape::Pods, Shape::Executors] {
+        let mut policy = policy("volcano");
+        policy.gang.shape = shape;
+        let policies = only(policy);
+        let automatic = format!("podgroup-{DRIVER_UID}");
+        let forged = executor(1).annotation("scheduling.k8s.io/group-name", &automatic);
+        let first = by_driver(&forged, &signing(), &policies);
+        assert!(first.object["metadata"]["annotations"]["spark-usher.io/signature"].is_string(), "{}", first.object);
+        assert_eq!(by_driver(&PodBuilder(first.object), &signing(), &policies).patch, json!([]), "{shape:?}");
+    }
+}

@@ -1,6 +1,6 @@
 //! The HTTPS endpoint with the requests of API servers and of attackers: real sockets, real TLS.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::*;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use spark_usher::admission::Operation;
-use spark_usher::http::handlers::{Handler, Lookup, ReviewResponse, Unobserved};
+use spark_usher::http::handlers::{Find, Handler, Lookup, ReviewResponse, Unobserved};
 use spark_usher::http::limits::Limits;
 use spark_usher::http::metrics::Outcome;
 use spark_usher::http::server::Deadlines;
@@ -229,7 +229,7 @@ async fn overload_gets_429_with_retry_after() {
 struct Panics(AtomicBool);
 
 impl Handler for Panics {
-    fn answer(&self, _: &[u8], _: &Lookup) -> Result<ReviewResponse, Unobserved> {
+    fn answer(&self, _: &[u8], _: Find<'_>) -> Result<ReviewResponse, Unobserved> {
         assert!(!self.0.swap(false, Ordering::SeqCst), "on purpose");
         Ok(ReviewResponse {
             body: Ok(b"{}".to_vec()),
@@ -452,6 +452,42 @@ async fn large_review_that_waits_for_its_namespace_yields_to_others() {
     };
     let (waited, answered) = tokio::join!(waiting, other);
     assert_eq!((waited.status(), answered.status()), (StatusCode::OK, StatusCode::OK));
+}
+
+/// Parses nothing, and asks for a namespace.
+#[derive(Default)]
+struct Asks(AtomicUsize);
+
+impl Handler for Asks {
+    fn answer(&self, _: &[u8], find: Find<'_>) -> Result<ReviewResponse, Unobserved> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let body = match find("new".into()) {
+            Lookup::None => return Err(Unobserved("new".into())),
+            Lookup::Failed => "failed",
+            Lookup::Found(_) => "found",
+        };
+        Ok(ReviewResponse {
+            body: Ok(body.into()),
+            operation: Operation::Create,
+            outcome: Outcome::Allowed,
+            reason: Reason::Owned,
+            how: None,
+        })
+    }
+}
+
+#[tokio::test]
+async fn large_review_is_parsed_once_also_if_its_namespace_is_asked_for() {
+    let asks = Arc::new(Asks::default());
+    let found = [("new".to_owned(), Arc::default())].into();
+    let namespaces = Arc::new(NewNamespaces { found, ..Default::default() });
+    let endpoint = Setup { answer: Some(asks.clone()), namespaces, ..Setup::default() }.start();
+    for (length, calls) in [(2, 2), (100 << 10, 1), (3 << 20, 1)] {
+        let body = " ".repeat(length);
+        let response = endpoint.send(&endpoint.client(false), "/mutate", "application/json", body).await;
+        assert_eq!(response.body(), "found");
+        assert_eq!(asks.0.swap(0, Ordering::SeqCst), calls, "{length}");
+    }
 }
 
 /// An account that is denied must be found without a log level that logs every review.

@@ -30,6 +30,7 @@ mod generated_reviews;
 mod https;
 mod liveness;
 mod mutation;
+mod node_pools;
 mod nodes;
 mod patches;
 mod polls;

@@ -542,7 +542,9 @@ fn affinity_grows_by_a_bounded_number_of_bytes() {
     assert!((10_000..=16 << 10).contains(&many), "{many}: some nodes fit");
     let again = by_driver(&PodBuilder(outcome.object.clone()), &snapshot, &crate::mutation::none());
     assert_eq!(again.object["spec"]["affinity"], outcome.object["spec"]["affinity"], "a second call changes nothing");
-    for pod in [with(1000, hostname), with(1020, json!({"matchFields": [{"operator": "Exists"}]}))] {
+    for pod in
+        [with(1000, hostname), with(1000, json!({"matchFields": [{"key": "x", "operator": "In", "values": ["y"]}]}))]
+    {
         let (none, outcome) = grown(&pod);
         assert_eq!(none, 0);
         assert!(outcome.decision.reasons.contains(&Reason::NodesNotAvoided), "{:?}", outcome.decision.reasons);

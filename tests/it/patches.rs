@@ -174,7 +174,7 @@ fn check(before: &Value, after: &Value) {
     let entries = |map: &Value| map.as_object().cloned().unwrap_or_default();
     for (key, value) in entries(&after["metadata"]["labels"]) {
         if before["metadata"]["labels"].get(&key) != Some(&value) {
-            assert!(spark_usher::gang::is_label_value(value.as_str().unwrap()), "{key}: {value}");
+            assert!(spark_usher::text::is_label_value(value.as_str().unwrap()), "{key}: {value}");
         }
     }
 }

@@ -191,6 +191,22 @@ fn reviewed_again_a_signed_executor_is_in_its_gang_under_a_changed_size_or_name(
 }
 
 #[test]
+fn later_executors_declare_their_gang_in_the_way_of_the_first() {
+    let mut koordinator = policy("koordinator");
+    koordinator.gang.membership = Membership::Annotations;
+    let (label, name) = ("pod-group.scheduling.sigs.k8s.io", "gang.scheduling.koordinator.sh/name");
+    for (before, after) in [(&koordinator, policy("volcano")), (&koordinator, policy("koordinator"))] {
+        let mut snapshot = signing();
+        observe(&mut snapshot, &driver().annotation("spark-usher.io/min-member", "4"));
+        let first = by_driver(&executor(1), &snapshot, &only(before.clone()));
+        observe(&mut snapshot, &PodBuilder(first.object.clone()).stored("e1"));
+        let later = by_driver(&executor(2), &snapshot, &only(after));
+        assert_eq!(annotations(&later)[name], annotations(&first)[name]);
+        assert!(later.object["metadata"]["labels"].get(label).is_none(), "{}", later.object);
+    }
+}
+
+#[test]
 fn unknown_gang_size_omits_only_gang_annotations() {
     let mut policy = policy("koordinator");
     policy.gang.membership = Membership::Annotations;

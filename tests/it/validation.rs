@@ -6,7 +6,7 @@ use spark_usher::policy::{Match, Pattern, Policies, Policy, Validate};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::Snapshot;
 
-fn policies(validate: Validate) -> Policies {
+pub(crate) fn policies(validate: Validate) -> Policies {
     let policy = Policy {
         validate,
         queue: Some("analytics".into()),
@@ -18,26 +18,26 @@ fn policies(validate: Validate) -> Policies {
 }
 
 /// An executor after the mutating webhook: with owner and scheduling fields.
-fn mutated(id: u32) -> PodBuilder {
+pub(crate) fn mutated(id: u32) -> PodBuilder {
     let outcome = by_driver(&executor(id), &Snapshot::default(), &policies(Validate::Audit));
     PodBuilder(outcome.object)
 }
 
 /// The review of a creation by the driver's pod.
-fn created(pod: &PodBuilder) -> Value {
+pub(crate) fn created(pod: &PodBuilder) -> Value {
     pod.created_by_pod("nb-driver", DRIVER_UID)
 }
 
-fn tenant() -> Value {
+pub(crate) fn tenant() -> Value {
     by_pod("default", "spark", "nb-driver", DRIVER_UID)
 }
 
-fn person() -> Value {
+pub(crate) fn person() -> Value {
     json!({"username": "eve", "groups": ["developers", "system:authenticated"]})
 }
 
 /// The violations.
-fn violations(review: &Value, snapshot: &Snapshot) -> Vec<Reason> {
+pub(crate) fn violations(review: &Value, snapshot: &Snapshot) -> Vec<Reason> {
     let mut reasons = validate_review(review, snapshot, &policies(Validate::Audit)).decision.reasons;
     reasons.pop();
     reasons
@@ -367,119 +367,37 @@ fn update_is_validated_for_changed_fields_only() {
     );
 }
 
+/// Where the mutating webhook was skipped, a strict policy is no milder than another one.
 #[test]
-fn pod_of_other_scheduler_on_node_pool_is_a_violation() {
-    let elsewhere = |pod: PodBuilder| violations(&review(&pod.0, person()), &Snapshot::default());
-    let other = || {
-        // With another scheduler, which the policy retains.
-        executor(1).spec("schedulerName", "yunikorn")
+fn pod_that_a_strict_policy_denies_is_a_violation() {
+    let strict = Policy { strict: true, validate: Validate::Enforce, ..policy("volcano") };
+    let milder = Policy { strict: false, ..strict.clone() };
+    let found = |pod: &PodBuilder, by: Value, policy: &Policy| {
+        validate_review(&review(&pod.0, by), &Snapshot::default(), &only(policy.clone())).decision
     };
-    assert_eq!(elsewhere(other()), [], "it may run anywhere");
-    let on_pool = other().spec("nodeSelector", json!({"pool": "spark", "disk": "ssd"}));
-    assert_eq!(elsewhere(on_pool), [Reason::OtherScheduler]);
-    assert_eq!(elsewhere(other().spec("nodeSelector", json!({"pool": "web"}))), []);
-    let affinity = |terms: Value| {
-        other().spec(
-            "affinity",
-            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}),
-        )
-    };
-    let term = |values: Value| json!({"matchExpressions": [{"key": "pool", "operator": "In", "values": values}]});
-    assert_eq!(elsewhere(affinity(json!([term(json!(["spark"]))]))), [Reason::OtherScheduler]);
-    assert_eq!(elsewhere(affinity(json!([term(json!(["web", "spark"]))]))), [Reason::OtherScheduler], "among others");
-    let exists = json!([{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]);
-    assert_eq!(elsewhere(affinity(exists)), [Reason::OtherScheduler]);
-    assert_eq!(elsewhere(affinity(json!([term(json!(["web"])), term(json!(["spark"]))]))), [Reason::OtherScheduler]);
-    assert_eq!(elsewhere(affinity(json!([term(json!(["web"]))]))), []);
-    // A pod with a scheduling gate may still get another node selector.
-    let (old, new) = (other().stored("e-1"), other().stored("e-1").spec("nodeSelector", json!({"pool": "spark"})));
-    assert_eq!(violations(&update(&old, &new, tenant()), &Snapshot::default()), [Reason::OtherScheduler]);
-    assert_eq!(
-        violations(&update(&new, &new.clone().label("a", "b"), tenant()), &Snapshot::default()),
-        [],
-        "the node selector is unchanged"
-    );
-    let on_own_pool = mutated(1).spec("nodeSelector", json!({"pool": "spark"}));
-    assert_eq!(violations(&created(&on_own_pool), &Snapshot::default()), []);
-    let message = validate_review(
-        &review(&other().spec("nodeSelector", json!({"pool": "spark"})).0, person()),
-        &Snapshot::default(),
-        &policies(Validate::Warn),
-    );
-    let message = message.response["warnings"][0].as_str().unwrap().to_owned();
-    assert!(message.contains("pool=spark") && message.contains("volcano") && message.contains("yunikorn"), "{message}");
-    assert!(message.chars().count() <= 256);
+    for policy in [&strict, &milder] {
+        let decision = found(&executor(1), person(), policy);
+        assert!(!decision.allowed && decision.reasons.contains(&Reason::NotMutated), "{decision:?}");
+    }
+    // A pod that has everything else.
+    let complete =
+        PodBuilder(answer(&review(&executor(1).0, person()), &Snapshot::default(), &only(milder.clone())).object);
+    assert!(found(&complete, person(), &milder).allowed);
+    let denied = found(&complete, person(), &strict);
+    assert!(!denied.allowed && denied.reasons.contains(&Reason::NotMutated), "{denied:?}");
+    // In a namespace whose labels are not known, too.
+    let unknown = Policy { matches: namespaces_with("env", "prod"), ..strict };
+    let denied = found(&complete, person(), &unknown);
+    assert!(!denied.allowed && denied.reasons.contains(&Reason::NotMutated), "{denied:?}");
 }
 
-/// Nodes s-0 to s-2 of the pool, which also have accelerators, w-0 and w-1 without them.
-fn with_nodes() -> Snapshot {
-    let node = |name: String, pool: &str| {
-        let labels = vec![("pool", pool.to_owned()), ("kubernetes.io/hostname", format!("host-{name}"))];
-        (name, labels)
-    };
-    let mut nodes: Vec<_> = (0..3).map(|n| node(format!("s-{n}"), "spark")).collect();
-    nodes.iter_mut().for_each(|(_, labels)| labels.push(("gpu", "1".to_owned())));
-    nodes.extend((0..2).map(|n| node(format!("w-{n}"), "web")));
-    let mut snapshot = Snapshot::default();
-    list_nodes(&mut snapshot, &nodes);
-    snapshot
-}
-
+/// The time of a match is a product of the lengths.
 #[test]
-fn pod_that_can_only_run_on_a_node_pool_is_a_violation_however_it_says_so() {
-    let snapshot = with_nodes();
-    let found = |pod: PodBuilder| violations(&review(&pod.0, person()), &snapshot);
-    let other = || executor(1).spec("schedulerName", "yunikorn");
-    let requires = |terms: Value| {
-        other().spec(
-            "affinity",
-            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}),
-        )
-    };
-    let expression = |key: &str, operator: &str, values: &[&str]| json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]);
-    let field = |operator: &str, name: &str| json!([{"matchFields": [{"key": "metadata.name", "operator": operator, "values": [name]}]}]);
-    for pod in [
-        requires(expression("pool", "NotIn", &["web"])),
-        requires(expression("gpu", "Exists", &[])),
-        requires(expression("gpu", "Gt", &["0"])),
-        requires(expression("kubernetes.io/hostname", "In", &["host-s-0", "host-s-1"])),
-        requires(field("In", "s-2")),
-        other().spec("nodeName", "s-0"),
-        other().spec("nodeSelector", json!({"kubernetes.io/hostname": "host-s-1"})),
-        other().spec("nodeSelector", json!({"gpu": "1"})),
-        requires(json!([field("In", "s-2")[0], expression("gpu", "Exists", &[])[0]])),
-    ] {
-        assert_eq!(found(pod.clone()), [Reason::OtherScheduler], "{}", pod.0["spec"]);
-    }
-    for pod in [
-        other(),
-        other().spec("nodeName", "w-0"),
-        other().spec("nodeName", "unknown"),
-        requires(expression("pool", "In", &["web"])),
-        requires(expression("gpu", "DoesNotExist", &[])),
-        requires(expression("kubernetes.io/hostname", "Exists", &[])),
-        requires(expression("kubernetes.io/hostname", "In", &["host-s-0", "host-w-0"])),
-        requires(expression("kubernetes.io/hostname", "In", &["host-of-another-cluster"])),
-        requires(field("NotIn", "s-2")),
-        requires(json!([field("In", "s-2")[0], field("In", "w-0")[0]])),
-    ] {
-        assert_eq!(found(pod.clone()), [], "{}", pod.0["spec"]);
-    }
-    // With the scheduler of the pool, each of them is allowed.
-    let own = mutated(1).spec("nodeSelector", json!({"gpu": "1"}));
-    assert_eq!(violations(&created(&own), &snapshot), []);
-    // A pod whose requirements are too many to be compared is one of the pool: nothing else could be enforced.
-    let mut large = Snapshot::default();
-    list_nodes(&mut large, &(0..500).map(|n| (format!("n-{n}"), Vec::new())).collect::<Vec<_>>());
-    let many = requires(vec![expression("x", "Exists", &[])[0].clone(); 500].into());
-    assert_eq!(violations(&review(&many.0, person()), &large), [Reason::OtherScheduler]);
-    // Also where the comparison ends at a node outside of the pool.
-    let names: Vec<String> = (0..1000).map(|n| format!("no-{n}")).chain(["s-0".to_owned()]).collect();
-    let pool = vec![("pool", "spark".to_owned())];
-    let nodes = (0..500).map(|n| (format!("n-{n}"), Vec::new())).chain([("s-0".to_owned(), pool)]);
-    list_nodes(&mut large, &nodes.collect::<Vec<_>>());
-    let only_there = requires(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]}]));
-    assert_eq!(violations(&review(&only_there.0, person()), &large), [Reason::OtherScheduler]);
+fn queue_that_is_no_name_is_not_matched() {
+    let in_queue = |queue: &str| mutated(1).annotation("scheduling.volcano.sh/queue-name", queue);
+    let long = "team-".to_owned() + &"a".repeat(5000);
+    assert_eq!(violations(&created(&in_queue(&long)), &Snapshot::default()), [Reason::QueueNotAllowed]);
+    assert_eq!(violations(&created(&in_queue(&long[..4000])), &Snapshot::default()), []);
 }
 
 #[test]

@@ -12,8 +12,6 @@ use crate::manifests::cel::{any_of, changed, quote, request, shown};
 use crate::policy::{DEFAULT_SCHEDULER, Pattern, Policies, Policy};
 use crate::spark::labels;
 
-/// The longest text that a pattern is matched against: the cost of a match grows with its length. Queue names are shorter.
-const MAX_MATCHED: usize = 4096;
 /// At most this many owners are compared regardless of their order; longer lists are compared in order, which costs little.
 const MAX_OWNERS: usize = 256;
 
@@ -176,7 +174,7 @@ fn allowed(policy: &Policy) -> String {
     let patterns = policy.queues.as_deref().unwrap_or_default();
     if !patterns.is_empty() {
         let regex = any_of(patterns.iter().map(Pattern::text));
-        any.push(format!("queue.size() <= {MAX_MATCHED} && queue.matches({})", quote(&regex)));
+        any.push(format!("queue.size() <= {} && queue.matches({})", Pattern::MAX_MATCHED, quote(&regex)));
     }
     if any.is_empty() { "false".to_owned() } else { any.join(" || ") }
 }
