@@ -167,16 +167,18 @@ impl Permit {
     pub(super) async fn wanted(&self) {
         let mut contended = self.gate.0.contended.subscribe();
         // The sender lives in the gate.
-        while contended.wait_for(|contended| *contended).await.is_ok() && !self.is_wanted() {}
+        while contended.wait_for(|contended| *contended).await.is_ok() && self.contenders() == 0 {}
     }
 
-    /// Whether a review waits for a permit and did not give up.
-    pub(super) fn is_wanted(&self) -> bool {
+    /// How many peers take turns: those that wait, or have held a permit lately. 0 if no review waits that did not give up.
+    pub(super) fn contenders(&self) -> usize {
         let mut queues = self.gate.queues();
         queues.remove_gone();
-        let is_wanted = !queues.waiting.is_empty();
-        self.gate.0.contended.send_replace(is_wanted);
-        is_wanted
+        self.gate.0.contended.send_replace(!queues.waiting.is_empty());
+        match queues.waiting.len() {
+            0 => 0,
+            waiting => waiting.max(queues.held.len()),
+        }
     }
 }
 
@@ -290,9 +292,9 @@ mod tests {
         let held = gate.enter(peer(1)).await.unwrap();
         let mut other = Box::pin(gate.enter(peer(2)));
         assert!((&mut other).now_or_never().is_none());
-        assert!(held.is_wanted());
+        assert_eq!(held.contenders(), 1);
         drop(other);
-        assert!(!held.is_wanted() && held.wanted().now_or_never().is_none());
+        assert!(held.contenders() == 0 && held.wanted().now_or_never().is_none());
         let mut other = Box::pin(gate.enter(peer(2)));
         assert!((&mut other).now_or_never().is_none());
         assert!(held.wanted().now_or_never().is_some());
@@ -309,5 +311,18 @@ mod tests {
         drop(held);
         let next = other.await.unwrap();
         assert!(next.wanted().now_or_never().is_none(), "no third one waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn peers_that_held_a_permit_lately_contend_while_another_waits() {
+        let gate = Gate::new(1);
+        for n in 2..5 {
+            drop(gate.enter(peer(n)).await.unwrap());
+        }
+        let held = gate.enter(peer(1)).await.unwrap();
+        assert_eq!(held.contenders(), 0, "nobody waits");
+        let mut other = Box::pin(gate.enter(peer(2)));
+        assert!((&mut other).now_or_never().is_none());
+        assert_eq!(held.contenders(), 3);
     }
 }

@@ -1,8 +1,14 @@
 //! A node that refuses executors: reported on its Node, shown by the command line, and avoided by new executors.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use crate::support::cluster::{Cluster, eventually};
+use crate::support::faulty::{Fault, Faulty};
 use crate::support::process::program;
 use crate::support::*;
+use kube::Client;
 use kube::api::{Api, ApiResource, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -213,4 +219,27 @@ fn event_resource() -> ApiResource {
         kind: "Event".into(),
         plural: "events".into(),
     }
+}
+
+/// Without the list of nodes, a pod that is restricted to the pool by other labels would pass.
+#[tokio::test]
+async fn replica_with_node_pools_is_not_ready_before_nodes_are_listed() {
+    let cluster = Cluster::start().await;
+    let is_down = Arc::new(AtomicBool::new(true));
+    let down = is_down.clone();
+    let faulty = Faulty::start(&cluster.client, move |_, path| match path.starts_with("/api/v1/nodes") {
+        true if down.load(Ordering::SeqCst) => Fault::Status(503),
+        _ => Fault::None,
+    })
+    .await;
+    let client = Client::try_from(kube::Config::new(faulty.url.parse().unwrap())).unwrap();
+    let pool = "policies: [{name: p, scheduler: {type: volcano}, nodePool: {pool: spark}}]";
+    let mut others = cluster.usher_by(&client, "policies: []", "one").await;
+    tokio::time::timeout(Duration::from_secs(20), others.has_synced()).await.expect("it needs no nodes");
+    others.stop().await.unwrap();
+    let mut app = cluster.usher_by(&client, pool, "two").await;
+    assert!(tokio::time::timeout(Duration::from_secs(3), app.has_synced()).await.is_err());
+    is_down.store(false, Ordering::SeqCst);
+    tokio::time::timeout(Duration::from_secs(20), app.has_synced()).await.expect("nodes were listed");
+    app.stop().await.unwrap();
 }
