@@ -41,8 +41,8 @@ impl Key {
         Key(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// The key of this secret for what vouches for signatures, such as the uids of the creator policy. What nothing vouched for
-    /// when it was signed proves nothing later: a policy that is installed again has other uids.
+    /// The key of this secret for what vouches for signatures, such as the uids and generations of the creator policy. What
+    /// nothing vouched for when it was signed proves nothing later: a policy that was installed again or changed has others.
     pub fn vouched_by(secret: &[u8; SECRET_LEN], what: &str) -> Key {
         let derived = hmac::sign(&Key::new(secret).0, &[KEY_DOMAIN, what.as_bytes()].concat());
         Key(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))

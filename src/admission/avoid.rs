@@ -15,6 +15,7 @@ use super::draft::Draft;
 use super::mutation::Mutation;
 use crate::annotations::MetadataField;
 use crate::gang;
+use crate::policy::{DEFAULT_SCHEDULER, Policies};
 use crate::reason::Reason;
 use crate::snapshot::{Node, Snapshot};
 use crate::spark::node_terms::{NAME, NodeRequirements, Work};
@@ -33,7 +34,7 @@ const TERMS: &str = "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecutio
 
 /// Lets an executor avoid the suspect nodes, unless that would separate it from its gang or from its volume, and as long as at least as
 /// many other nodes remain that it may use.
-pub(super) fn suspect_nodes(context: &MutationContext<'_, '_>, draft: &mut Draft<'_>) {
+pub(super) fn suspect_nodes(context: &MutationContext<'_, '_>, policies: &Policies, draft: &mut Draft<'_>) {
     let avoided = &context.snapshot.avoided_nodes;
     let spec = &context.pod.spec;
     if avoided.is_empty() || spec.node_name.as_deref().is_some_and(|name| !name.is_empty()) {
@@ -52,14 +53,28 @@ pub(super) fn suspect_nodes(context: &MutationContext<'_, '_>, draft: &mut Draft
         // The API server refuses the pod, or has a field that we do not know.
         return;
     };
+    let set = draft.mutations.iter().find_map(|mutation| match mutation {
+        Mutation::SchedulerName(name) => Some(name.as_str()),
+        _ => None,
+    });
+    let scheduler = set.or(context.scheduler_name()).unwrap_or(DEFAULT_SCHEDULER);
     let present = present(&affinity, avoided);
-    let Some(mut nodes) = avoidable(context.snapshot, &requirements, &present) else { return note_not_avoided(draft) };
-    if nodes.is_empty() {
+    let is_reserved = |node: &Node| {
+        let mut pools = policies.iter().filter(|policy| policy.reserved_for(scheduler).is_some());
+        pools.any(|policy| policy.has_node(|key| node.label(key)))
+    };
+    let nodes = avoidable(context.snapshot, &requirements, &present, is_reserved);
+    if nodes.as_ref().is_some_and(Vec::is_empty) {
         return;
     }
+    let mut nodes = nodes.unwrap_or_default();
     nodes.truncate(fitting(&affinity, &nodes, &present));
     if nodes.is_empty() {
-        return note_not_avoided(draft);
+        // Unless it avoids some already, as on a second call.
+        if present.is_empty() {
+            note_not_avoided(draft);
+        }
+        return;
     }
     let Some(affinity) = merged(affinity, &nodes) else { return };
     draft.mutations.push(Mutation::Affinity(affinity));
@@ -84,20 +99,26 @@ fn extensible(affinity: &Value) -> Option<impl Iterator<Item = &Value>> {
 /// out, nor takes what the first added for a restriction of the pod's own.
 fn present<'v>(affinity: &'v Value, avoided: &OrdSet<Arc<str>>) -> Vec<&'v str> {
     let terms = extensible(affinity).into_iter().flatten();
-    let fields = terms.filter_map(|term| term.get("matchFields")?.as_array()).flatten();
-    fields.filter_map(|field| value_of(field, "NotIn")).filter(|name| avoided.contains(*name)).collect()
+    terms.flat_map(avoided_by).filter(|name| avoided.contains(*name)).collect()
 }
 
 /// How many of the nodes fit into an affinity, of whose room those that are `present` take a part.
 fn fitting(affinity: &Value, nodes: &[&Arc<str>], present: &[&str]) -> usize {
     let length = |name: &str| avoids(name).to_string().len() + 1;
-    let terms = extensible(affinity).map_or(1, Iterator::count);
+    let terms: Option<Vec<HashSet<&str>>> = extensible(affinity).map(|terms| terms.map(avoided_by).collect());
     let mut taken: usize = present.iter().map(|name| length(name)).sum();
     let fits = |name: &&&Arc<str>| {
-        taken += terms * length(name);
+        let lack = terms.as_ref().map_or(1, |terms| terms.iter().filter(|term| !term.contains(&****name)).count());
+        taken += lack * length(name);
         taken <= MAX_ADDED
     };
     nodes.iter().take_while(fits).count()
+}
+
+/// The nodes that a term avoids.
+fn avoided_by(term: &Value) -> HashSet<&str> {
+    let fields = term.get("matchFields").and_then(Value::as_array);
+    fields.into_iter().flatten().filter_map(|field| value_of(field, "NotIn")).collect()
 }
 
 /// Whether a term gets the requirements. One without requirements matches no node. One for one certain node stays as it is: avoiding that
@@ -113,18 +134,16 @@ fn avoids(name: &str) -> Value {
     json!({"key": NAME, "operator": "NotIn", "values": [name]})
 }
 
-/// The suspect nodes that the pod can avoid besides those that it avoids already. Where it may use few nodes only, such as those of a pool
-/// or the one that it names, at least as many that are not suspect must remain: its affinity cannot be changed later. `None` if its
-/// requirements are too many to tell.
+/// The suspect nodes that the pod can avoid besides those that it avoids already. At least as many that are not suspect must remain that
+/// it may use, and that are not reserved for another scheduler: its affinity cannot be changed later. `None` if its requirements are
+/// too many to tell.
 fn avoidable<'s>(
     snapshot: &'s Snapshot,
     requirements: &NodeRequirements<'_>,
     present: &[&str],
+    is_reserved: impl Fn(&Node) -> bool,
 ) -> Option<Vec<&'s Arc<str>>> {
     let avoided = &snapshot.avoided_nodes;
-    if requirements.is_empty() {
-        return Some(avoided.iter().collect());
-    }
     let mut work = Work::new(MAX_STEPS);
     let mut may_use = |name: &str, node: &Node| requirements.allow(name, |key| node.label(key), &mut work);
     let (mut suspect, mut before) = (Vec::new(), 0);
@@ -141,7 +160,8 @@ fn avoidable<'s>(
         if others == before + suspect.len() {
             break;
         }
-        others += usize::from(!avoided.contains(name) && !node.cordoned && may_use(name, node));
+        let is_other = !avoided.contains(name) && !node.cordoned && !is_reserved(node);
+        others += usize::from(is_other && may_use(name, node));
     }
     suspect.truncate(others.saturating_sub(before));
     (!work.is_exceeded()).then_some(suspect)
@@ -274,7 +294,11 @@ mod tests {
         let text = json!({"spec": spec}).to_string();
         let (snapshot, pod) = (snapshot(), serde_json::from_str::<Pod<'_>>(&text).expect("a pod"));
         let requirements = NodeRequirements::of(&pod.spec).expect("an affinity");
-        avoidable(&snapshot, &requirements, &[]).expect("few").into_iter().map(|name| name.to_string()).collect()
+        avoidable(&snapshot, &requirements, &[], |_| false)
+            .expect("few")
+            .into_iter()
+            .map(|name| name.to_string())
+            .collect()
     }
 
     #[test]
@@ -302,43 +326,52 @@ mod tests {
         ] {
             assert_eq!(avoided_with(&selector, terms.as_ref()), expected, "{selector} {terms:?}");
         }
+        // Of c, e and f, which are not suspect, one is left to the pod.
+        let requirements = NodeRequirements::default();
+        let snapshot = snapshot();
+        let nodes = avoidable(&snapshot, &requirements, &[], |node| &*node.uid != "e").expect("few");
+        assert_eq!(nodes.iter().map(|name| &***name).collect::<Vec<_>>(), ["a"]);
     }
 
     /// Of its alternatives, some have no requirements, or name one node.
     #[test]
     fn second_call_avoids_no_further_node() {
-        let mut snapshot = snapshot();
-        let long = |number: usize| Arc::<str>::from(format!("{number:03}-{}", "n".repeat(240)).as_str());
-        let node = snapshot.nodes["e"].clone();
-        snapshot.avoided_nodes.extend((0..60).map(long));
-        snapshot.nodes.extend((0..60).map(|number| (long(number), node.clone())));
-        snapshot.nodes.extend((0..60).map(|number| (Arc::from(format!("other-{number}").as_str()), node.clone())));
-        let exists = json!({"matchExpressions": [{"key": "disks", "operator": "Exists"}]});
-        let pinned = json!({"matchFields": [{"key": NAME, "operator": "In", "values": ["e"]}]});
-        let hosts = |names: &[&str]| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": names}]});
-        let own = json!({"matchExpressions": exists["matchExpressions"], "matchFields": [not_in("a")]});
-        for terms in [
-            json!([exists]),
-            json!([exists, {}]),
-            json!([exists, pinned]),
-            json!([exists, exists, {"matchFields": []}, pinned]),
-            json!([own, exists]),
-            json!([hosts(&["host-a", "host-b", "host-f"])]),
-        ] {
-            let mut affinity = required(&terms);
-            let mut calls = 0;
-            loop {
-                let text = json!({"spec": {"affinity": affinity}}).to_string();
-                let pod: Pod<'_> = serde_json::from_str(&text).expect("a pod");
-                let requirements = NodeRequirements::of(&pod.spec).expect("an affinity");
-                let present = present(&affinity, &snapshot.avoided_nodes);
-                let mut nodes = avoidable(&snapshot, &requirements, &present).expect("few");
-                nodes.truncate(fitting(&affinity, &nodes, &present));
-                let Some(merged) = merged(affinity.clone(), &nodes) else { break };
-                affinity = serde_json::from_str(&merged).expect("JSON");
-                calls += 1;
+        for length in [1, 20, 40, 63, 100, 245] {
+            let mut snapshot = snapshot();
+            let node = snapshot.nodes["e"].clone();
+            let suspect: Vec<Arc<str>> =
+                (0..200).map(|number| format!("{number}-{}", "n".repeat(length)).as_str().into()).collect();
+            snapshot.avoided_nodes.extend(suspect.iter().cloned());
+            snapshot.nodes.extend(suspect.iter().map(|name| (name.clone(), node.clone())));
+            snapshot.nodes.extend((0..200).map(|number| (Arc::from(format!("other-{number}")), node.clone())));
+            let exists = json!({"matchExpressions": [{"key": "disks", "operator": "Exists"}]});
+            let pinned = json!({"matchFields": [{"key": NAME, "operator": "In", "values": ["e"]}]});
+            let hosts = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In",
+                "values": ["host-a", "host-b", "host-f"]}]});
+            let own = json!({"matchExpressions": exists["matchExpressions"], "matchFields": [not_in(&suspect[0])]});
+            for terms in [
+                json!([exists]),
+                json!([exists, {}]),
+                json!([exists, pinned]),
+                json!([exists, exists, {"matchFields": []}, pinned]),
+                json!([own, exists]),
+                json!([hosts]),
+            ] {
+                let mut affinity = required(&terms);
+                let mut calls = 0;
+                loop {
+                    let text = json!({"spec": {"affinity": affinity}}).to_string();
+                    let pod: Pod<'_> = serde_json::from_str(&text).expect("a pod");
+                    let requirements = NodeRequirements::of(&pod.spec).expect("an affinity");
+                    let present = present(&affinity, &snapshot.avoided_nodes);
+                    let Some(mut nodes) = avoidable(&snapshot, &requirements, &present, |_| false) else { break };
+                    nodes.truncate(fitting(&affinity, &nodes, &present));
+                    let Some(merged) = merged(affinity.clone(), &nodes) else { break };
+                    affinity = serde_json::from_str(&merged).expect("JSON");
+                    calls += 1;
+                }
+                assert_eq!(calls, 1, "{length} {terms}");
             }
-            assert_eq!(calls, 1, "{terms}");
         }
     }
 

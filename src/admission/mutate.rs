@@ -135,7 +135,7 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft
     draft.signature = (signs || is_withheld).then(|| resolution.creator.clone());
     note_driver(&resolution, is_withheld, &mut draft);
     draft.driver = resolution.driver;
-    avoid::suspect_nodes(context, &mut draft);
+    avoid::suspect_nodes(context, policies, &mut draft);
     add_notes(&mut draft, effective);
     draft
 }

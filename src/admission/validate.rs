@@ -17,7 +17,7 @@ use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy, Validate};
 use crate::reason::Reason;
 use crate::snapshot::{GroupKey, SchedulingFields, Snapshot};
 use crate::spark::labels;
-use crate::spark::node_terms::{Alternative, NodeRequirements, Work};
+use crate::spark::node_terms::{NodeRequirements, Work};
 use crate::spark::pod::{OwnerReference, Pod};
 use crate::spark::role::Role;
 use crate::spark::text::is_too_many;
@@ -69,20 +69,10 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
     let trusted = is_trusted(&review.requester, policies, own);
     match old {
         None => {
-            let should = drafted(review, snapshot, policies).ok();
-            if let Some((should, policy)) = &should {
-                created(review, pod, snapshot, policies, (should, policy), trusted, &mut draft);
-            }
+            created(review, pod, snapshot, policies, trusted, &mut draft);
             application(review, pod, policies, &mut draft);
-            // The controllers of workloads create what tenants write into templates, and the gang that we name there is the workload's.
-            let is_ours = |(should, _): &(Draft<'_>, _)| {
-                pod.annotation(annotations::BY).is_some() && !should.changes(annotations::BY)
-            };
-            let is_checked = match resolve::is_workload_controller(&review.requester.username) {
-                true => !should.as_ref().is_some_and(is_ours),
-                false => !trusted,
-            };
-            if is_checked {
+            // The controllers of workloads create what tenants write into templates.
+            if !trusted || resolve::is_workload_controller(&review.requester.username) {
                 group(review, pod, snapshot, policies, &mut draft);
             }
             scheduler(pod, snapshot, policies, &mut draft);
@@ -132,18 +122,10 @@ fn created(
     pod: &Pod<'_>,
     snapshot: &Snapshot,
     policies: &Policies,
-    (should, policy): (&Draft<'_>, &Policy),
     trusted: bool,
     draft: &mut Draft<'_>,
 ) {
-    if policy.strict && should.is_undecided() {
-        let why = should.notes.iter().find(|(reason, _)| *reason == should.reason);
-        let why = why.map_or(should.reason.text(), |(_, sentence)| sentence);
-        draft.find(
-            Reason::NotMutated,
-            format!("policy {} is strict, and spark-usher's mutating webhook was not called: it denies the pod, because {why}", policy.name),
-        );
-    }
+    let Ok((should, policy)) = drafted(review, snapshot, policies) else { return };
     if pod.role() == Role::Executor && !trusted {
         if let Some(owner) = resolve::from_owner_reference(pod)
             && let Some(but) = owner_violation(review, pod, &owner, snapshot, policies)
@@ -159,6 +141,14 @@ fn created(
         if let Some((_, sentence)) = should.notes.iter().find(|(reason, _)| *reason == Reason::ForeignCreator) {
             draft.find(Reason::ForeignCreator, sentence.clone());
         }
+    }
+    if policy.strict && should.is_undecided() && !draft.findings.iter().any(|(found, _)| *found == should.reason) {
+        let why = should.notes.iter().find(|(reason, _)| *reason == should.reason);
+        let why = why.map_or(should.reason.text(), |(_, sentence)| sentence);
+        draft.find(
+            Reason::NotMutated,
+            format!("policy {} is strict, and spark-usher cannot decide about the pod: {why}", policy.name),
+        );
     }
     // A replica cannot verify signatures without the signing key, nor before it observed the objects that they depend on.
     let undecided =
@@ -331,69 +321,76 @@ fn owners<'p, 'a>(pod: &'p Pod<'a>) -> Vec<&'p OwnerReference<'a>> {
 /// Finds a pod that requests the nodes of a policy by another scheduler. (schedulerName cannot change later.)
 fn scheduler(pod: &Pod<'_>, snapshot: &Snapshot, policies: &Policies, draft: &mut Draft<'_>) {
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
-    let mut requirements = None;
-    let mut work = Work::new(MAX_STEPS);
-    for policy in policies.iter().filter(|policy| !policy.node_pool.is_empty()) {
-        let wanted = policy.scheduler.name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
-        if present == wanted {
-            continue;
-        }
-        // Read once for all policies. The API server refuses an affinity that is no affinity.
-        let requirements = match requirements.get_or_insert_with(|| NodeRequirements::of(&pod.spec)) {
-            Ok(requirements) => requirements,
-            Err(error) if !is_too_many(error) => return,
-            Err(_) => {
-                return draft.find(
-                    Reason::TooLarge,
-                    "the pod's node affinity is too long to validate: expected at most 1,024 items per list".to_owned(),
-                );
-            }
-        };
-        let pool = || policy.node_pool.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        // A pod that may use any node is not restricted to the pool: the taint of the pool's nodes excludes the pod.
-        let mut alternatives = requirements.alternatives().filter(|_| !requirements.is_empty());
-        let requests = alternatives.find_map(|alternative| match alternative.names_all(pool(), &mut work) {
-            true => Some("requests"),
-            false => nodes_in_pool(alternative, snapshot, pool, &mut work).then_some("can only run on"),
-        });
-        if let Some(requests) = requests {
-            let pool: Vec<String> = pool().map(|(key, value)| format!("{key}={value}")).collect();
-            draft.find(
-                Reason::OtherScheduler,
-                format!(
-                    "the pod {requests} nodes with {}, which are reserved for scheduler {wanted}, but names {}: two schedulers would allocate the same resources (OutOfcpu)",
-                    pool.join(","), shown(present)
-                ),
+    let reserved: Vec<&Policy> = policies.iter().filter(|policy| policy.reserved_for(present).is_some()).collect();
+    if reserved.is_empty() {
+        return;
+    }
+    let requirements = match NodeRequirements::of(&pod.spec) {
+        // A pod that may use any node is not restricted to a pool: the taint of the pool's nodes excludes the pod.
+        Ok(requirements) if requirements.is_empty() => return,
+        Ok(requirements) => requirements,
+        // The API server refuses an affinity that is no affinity.
+        Err(error) if !is_too_many(&error) => return,
+        Err(_) => {
+            return draft.find(
+                Reason::TooLarge,
+                "the pod's node affinity is too long to validate: expected at most 1,024 items per list".to_owned(),
             );
         }
+    };
+    for (policy, requests) in restricted(&requirements, snapshot, &reserved) {
+        let pool: Vec<String> = policy.node_pool.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        draft.find(
+            Reason::OtherScheduler,
+            format!(
+                "the pod {requests} nodes with {}, which are reserved for scheduler {}, but names {}: two schedulers would allocate the same resources (OutOfcpu)",
+                pool.join(","), policy.reserved_for(present).unwrap_or_default(), shown(present)
+            ),
+        );
     }
 }
 
-/// Steps of the comparison of a pod's requirements with nodes, for all policies together: a millisecond. Of a pod that needs more,
-/// everything is assumed.
+/// Steps of the comparison of a pod's requirements with labels and nodes: a millisecond. Of a pod that needs more, everything is assumed.
 const MAX_STEPS: usize = 90_000;
 
-/// Whether all nodes that a pod may use by one of its alternatives are in this pool. A cordoned node outside of the pool is none that the
-/// pod may use.
-fn nodes_in_pool<'p, P: Iterator<Item = (&'p str, &'p str)>>(
-    alternative: Alternative<'_, '_>,
+/// The policies to whose node pools one of a pod's alternatives restricts it, by the labels that it names or because no other node meets
+/// it, with what the pod does.
+fn restricted<'p>(
+    requirements: &NodeRequirements<'_>,
     snapshot: &Snapshot,
-    pool: impl Fn() -> P,
-    work: &mut Work,
-) -> bool {
-    let mut is_any = false;
-    for (name, node) in &snapshot.nodes {
-        let is_allowed = alternative.allows(name, |key| node.label(key), work);
-        if work.is_exceeded() {
-            return true;
+    reserved: &[&'p Policy],
+) -> Vec<(&'p Policy, &'static str)> {
+    let mut work = Work::new(MAX_STEPS);
+    let mut found: Vec<(&Policy, &str)> = Vec::new();
+    for alternative in requirements.alternatives() {
+        let pool = |policy: &'p Policy| policy.node_pool.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let is_open = |policy: &&Policy| !found.iter().any(|(known, _)| known.name == policy.name);
+        let open: Vec<&Policy> = reserved.iter().copied().filter(is_open).collect();
+        // Each with whether the pod may use one of its nodes.
+        let mut possible: Vec<(&Policy, bool)> = Vec::new();
+        for policy in open {
+            match alternative.names_all(pool(policy), &mut work) {
+                true => found.push((policy, "requests")),
+                false => possible.push((policy, false)),
+            }
         }
-        if is_allowed && pool().all(|(key, value)| node.label(key) == Some(value)) {
-            is_any = true;
-        } else if is_allowed && !node.cordoned {
-            return false;
+        // A node that is cordoned does not keep a pod that names certain nodes from the pool.
+        let names_nodes = alternative.names_nodes();
+        for (name, node) in &snapshot.nodes {
+            let is_allowed = alternative.allows(name, |key| node.label(key), &mut work);
+            if possible.is_empty() || !work.spend(if is_allowed { possible.len() } else { 0 }) {
+                break;
+            }
+            possible.retain_mut(|(policy, is_used)| {
+                let is_in = is_allowed && policy.has_node(|key| node.label(key));
+                *is_used |= is_in;
+                is_in || !is_allowed || (names_nodes && node.cordoned)
+            });
         }
+        possible.retain(|(_, is_used)| *is_used || work.is_exceeded());
+        found.extend(possible.into_iter().map(|(policy, _)| (policy, "can only run on")));
     }
-    is_any
+    found
 }
 
 /// Finds a queue that the policy does not allow, if the pod's scheduler would use it.

@@ -503,6 +503,9 @@ impl EventLoop {
         let nodes_until = Some(self.nodes_until).filter(|until| waits && now.at < *until);
         let is_complete =
             self.controller.has_synced() && self.controller.snapshot().apis.is_some() && nodes_until.is_none();
+        if is_complete {
+            self.nodes_until = now.at; // It waits once.
+        }
         self.inputs.complete.send_if_modified(|complete| !std::mem::replace(complete, is_complete) && *complete);
         for read in effects.lookups {
             // A list of a namespace may be large, and is requested compressed.

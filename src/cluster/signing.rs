@@ -19,13 +19,14 @@ use super::client::Brief;
 use super::lease::{Leadership, LeadershipReceiver};
 use super::metrics::Metrics;
 use super::request::{Result, call};
-use super::vouching::{Account, Vouched, Vouching};
+use super::vouching::{Account, Belief, Vouched, Vouching};
 use super::watch::WatchMessage;
 use crate::annotations;
 use crate::runtime::ready::Latch;
 use crate::runtime::{clock, random};
 use crate::signature::{Key, SECRET_LEN};
 use crate::snapshot::{Change, RelatedChange};
+use crate::time::Now;
 
 /// Timeout of a round.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,14 +82,14 @@ pub(super) async fn run(
     let _ = tokio::time::timeout(ACCOUNT_WAIT, vouching.account_known(&account)).await;
     let (mut known, mut vouched): (Option<KeyBytes>, Option<Vouched>) = (None, None);
     let (mut key_reads, mut policy_reads) = (Reads::new(), Reads::new());
-    let mut passed_on = None;
+    let (mut belief, mut passed_on) = (Belief::default(), None);
     let mut soon = RETRY_INTERVAL;
     loop {
         leadership.receive();
         let held = leadership.received().map(|held| &**held);
         // Each for itself: what vouches is known also where the Secret cannot be read.
         let key = call(REQUEST_TIMEOUT, controller.reconcile(held, known));
-        let policy = call(REQUEST_TIMEOUT, vouching.read(&client, &account, clock::now()));
+        let policy = call(REQUEST_TIMEOUT, vouching.read(&client, &account));
         let (key, policy) = tokio::join!(key, policy);
         let failed = "cannot read or write the Secret of the signing key; retrying";
         if let Some(found) = key_reads.ended(key, failed).flatten() {
@@ -100,7 +101,9 @@ pub(super) async fn run(
             }
             known = Some(found);
         }
-        let mut now = policy_reads.ended(policy, "cannot read the creator policy; retrying").flatten();
+        let read = policy_reads.ended(policy, "cannot read the creator policy; retrying").flatten();
+        let at = Now { at: clock::instant(), wall: clock::now() };
+        let mut now = read.map(|read| belief.judge(read, vouching.settle, at));
         if vouched.is_some() && clock::instant().duration_since(policy_reads.last) >= BELIEVED_FOR {
             now = Some(Vouched::Nothing(format!(
                 "the creator policy could not be read for {} s",
@@ -124,7 +127,7 @@ pub(super) async fn run(
             passed_on = by;
         }
         // Also if nothing vouches: that may stay so.
-        if known.is_some() && vouched.is_some() {
+        if known.is_some() && matches!(vouched, Some(Vouched::By(_) | Vouched::Nothing(_))) {
             outputs.ready.open();
         }
         if !outputs.ready.is_open() && clock::instant().duration_since(begin) >= READY_WITHOUT_KEY_AFTER {
@@ -187,7 +190,10 @@ fn report(vouched: &Vouched, metrics: &Metrics) {
             tracing::info!("signatures are believed: the creator policy, or client certificates, vouch for them")
         }
         Vouched::Soon(rest) => {
-            tracing::info!(seconds = rest.as_secs(), "signatures are believed soon: the creator policy is new")
+            tracing::info!(
+                seconds = rest.as_secs(),
+                "signatures are believed soon: the creator policy is new or changed"
+            )
         }
         Vouched::Nothing(reason) => tracing::warn!(
             reason,

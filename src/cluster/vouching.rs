@@ -7,21 +7,24 @@
 //! A third is to come: tokens by which an API server authenticates itself (KEP-6060).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject};
 use serde_json::Value;
 
-use super::request::Result;
+use super::request;
 use super::view::resource;
 use crate::json::{at, list, text};
 use crate::manifests::creator_policy;
 use crate::manifests::validating_policy::{BINDING, KIND, differences};
+use crate::time::Now;
 
 /// By then every API server enforces a new or changed policy: once its watch has shown it, and it looks at what changed once a second.
 pub const SETTLE: Duration = Duration::from_secs(10);
+/// A policy that was not written for this long is enforced, whatever the difference between its API server's clock and ours.
+const LONG_AGO: Duration = Duration::from_secs(60);
 
 /// Our own user name, shared with the task that determines it.
 pub type Account = Arc<ArcSwapOption<String>>;
@@ -37,15 +40,48 @@ pub struct Vouching {
     pub client_certificates: bool,
 }
 
+/// What vouches for signatures, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Voucher {
+    /// The key depends on it ([`Key::vouched_by`](crate::signature::Key::vouched_by)): of the creator policy, the uids and generations.
+    pub version: String,
+    /// When the policy was last written, by the clock of an API server; `None` for client certificates.
+    pub written: Option<Timestamp>,
+}
+
 /// Whether something vouches for signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vouched {
-    /// This does; the key depends on it ([`Key::vouched_by`](crate::signature::Key::vouched_by)).
+    /// This does.
     By(String),
     /// The creator policy is new or changed; every API server enforces it after this time.
     Soon(Duration),
     /// Nothing does, for this reason.
     Nothing(String),
+}
+
+/// The version of a voucher that was read last, and when it was read first.
+#[derive(Debug, Default)]
+pub struct Belief(Option<(String, Instant)>);
+
+impl Belief {
+    /// Whether what was read vouches now. A version that did goes on, whatever is written to the policy besides its spec.
+    pub fn judge(&mut self, read: Result<Voucher, String>, settle: Duration, now: Now) -> Vouched {
+        let Voucher { version, written } = match read {
+            Ok(voucher) => voucher,
+            Err(reason) => return Vouched::Nothing(reason),
+        };
+        let is_old = written.is_none_or(|written| {
+            Duration::try_from(now.wall.duration_since(written)).is_ok_and(|age| age >= LONG_AGO)
+        });
+        let since = match &self.0 {
+            Some((seen, since)) if *seen == version => *since,
+            _ => now.at.checked_sub(settle).filter(|_| is_old).unwrap_or(now.at),
+        };
+        self.0 = Some((version.clone(), since));
+        let rest = settle.saturating_sub(now.at.saturating_duration_since(since));
+        if rest.is_zero() { Vouched::By(version) } else { Vouched::Soon(rest) }
+    }
 }
 
 impl Vouching {
@@ -56,50 +92,42 @@ impl Vouching {
         }
     }
 
-    /// Reads the creator policy, unless clients need a certificate. `None` while our own user name, which the policy exempts, is not
-    /// known.
+    /// Reads the creator policy, unless clients need a certificate: what vouches, or why nothing does. `None` while our own user name, which
+    /// the policy exempts, is not known.
     pub(super) async fn read(
         &self,
         client: &kube::Client,
         account: &Account,
-        now: Timestamp,
-    ) -> Result<Option<Vouched>> {
+    ) -> request::Result<Option<Result<Voucher, String>>> {
         // First, and without a look at the policy: the key must not change with a policy that is upgraded.
         if self.client_certificates {
-            return Ok(Some(Vouched::By("client certificates".to_owned())));
+            return Ok(Some(Ok(Voucher { version: "client certificates".to_owned(), written: None })));
         }
         let Some(account) = account.load_full() else { return Ok(None) };
-        Ok(Some(self.judge(&live(client, &self.policy).await?, &account, now)))
+        Ok(Some(self.voucher(&live(client, &self.policy).await?, &account)))
     }
 
-    /// Whether these objects are the creator policy, and have been for long enough.
-    pub fn judge(&self, live: &[Value], account: &str, now: Timestamp) -> Vouched {
-        let expected = match creator_policy::manifests(&self.policy, account) {
-            Ok(expected) => expected,
-            Err(refused) => return Vouched::Nothing(refused.to_string()),
-        };
+    /// What these objects are if they are the creator policy.
+    ///
+    /// # Errors
+    ///
+    /// Why they are not.
+    pub fn voucher(&self, live: &[Value], account: &str) -> Result<Voucher, String> {
+        let expected = creator_policy::manifests(&self.policy, account).map_err(|refused| refused.to_string())?;
         let differences = differences(live, &expected);
         if !differences.is_empty() {
-            return Vouched::Nothing(format!(
-                "{}; expected the creator policy for account {account}",
-                differences.join("; ")
-            ));
+            return Err(format!("{}; expected the creator policy for account {account}", differences.join("; ")));
         }
-        let age = live.iter().filter_map(changed).max().map(|changed| now.duration_since(changed));
-        let age = age.map_or(Duration::ZERO, |age| age.try_into().unwrap_or_default());
-        match self.settle.checked_sub(age).filter(|rest| !rest.is_zero()) {
-            Some(rest) => Vouched::Soon(rest),
-            None => {
-                let mut versions: Vec<String> = live.iter().map(version).collect();
-                versions.sort_unstable();
-                Vouched::By(versions.join(" "))
-            }
-        }
+        let mut versions: Vec<String> = live.iter().map(version).collect();
+        versions.sort_unstable();
+        // One whose time cannot be read is new.
+        let written = live.iter().filter_map(written).max().unwrap_or(Timestamp::MAX);
+        Ok(Voucher { version: versions.join(" "), written: Some(written) })
     }
 }
 
-/// When an object was created, or its spec was changed.
-fn changed(object: &Value) -> Option<Timestamp> {
+/// When an object was created, or something but its status was written.
+fn written(object: &Value) -> Option<Timestamp> {
     let time = |of: &Value, path: &[&str]| text(of, path).parse::<Timestamp>().ok();
     let writes =
         list(object, &["metadata", "managedFields"]).iter().filter(|entry| text(entry, &["subresource"]).is_empty());
@@ -114,7 +142,7 @@ fn version(object: &Value) -> String {
 }
 
 /// The objects of the creator policy that exist.
-pub async fn live(client: &kube::Client, name: &str) -> Result<Vec<Value>> {
+pub async fn live(client: &kube::Client, name: &str) -> request::Result<Vec<Value>> {
     let mut out = Vec::new();
     for (kind, plural) in [(KIND, "validatingadmissionpolicies"), (BINDING, "validatingadmissionpolicybindings")] {
         let api: Api<DynamicObject> =
@@ -130,6 +158,7 @@ pub async fn live(client: &kube::Client, name: &str) -> Result<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::clock;
     use serde_json::json;
 
     const ACCOUNT: &str = "system:serviceaccount:spark-usher:spark-usher";
@@ -157,32 +186,57 @@ mod tests {
         text.parse().unwrap()
     }
 
-    #[test]
-    fn complete_policy_vouches_ten_seconds_after_its_last_object_was_created() {
-        let judged = |time: &str| vouching().judge(&stored(), ACCOUNT, instant(time));
-        assert_eq!(judged("2026-11-25T10:00:13Z"), Vouched::By("u-0/1 u-1/1 u-2/1 u-3/1".into()));
-        assert_eq!(judged("2026-11-25T10:00:09Z"), Vouched::Soon(Duration::from_secs(4)));
-        // The clock of the API server may be ahead.
-        assert_eq!(judged("2026-11-25T09:00:00Z"), Vouched::Soon(Duration::from_secs(10)));
-        let mut again = stored();
-        again[2]["metadata"]["uid"] = json!("u-9");
-        let judged = vouching().judge(&again, ACCOUNT, instant("2026-11-26T10:00:00Z"));
-        assert_eq!(judged, Vouched::By("u-0/1 u-1/1 u-3/1 u-9/1".into()), "objects that were created again are others");
+    /// What is believed after these seconds if the policy is read every ten seconds, by this clock of the replica.
+    fn judged(belief: &mut Belief, live: &[Value], wall: &str, begin: Instant, after: u64) -> Vouched {
+        let now = Now { at: begin + Duration::from_secs(after), wall: instant(wall) };
+        belief.judge(vouching().voucher(live, ACCOUNT), SETTLE, now)
     }
 
-    /// Between two changes of it, the API server may have stored anything.
+    const FIRST: &str = "u-0/1 u-1/1 u-2/1 u-3/1";
+
     #[test]
-    fn policy_that_was_changed_and_restored_is_another_one() {
-        let mut restored = stored();
-        restored[1]["metadata"]["generation"] = json!(3);
-        restored[1]["metadata"]["managedFields"] = json!([
-            {"manager": "helm", "operation": "Update", "time": "2026-11-25T10:00:01Z"},
-            {"manager": "kubectl-edit", "operation": "Update", "time": "2026-11-26T09:00:00Z"},
-            {"manager": "kube-controller-manager", "subresource": "status", "time": "2026-11-26T09:00:08Z"},
+    fn new_policy_vouches_ten_seconds_after_it_was_first_read_and_an_old_one_at_once() {
+        let begin = clock::instant();
+        let mut belief = Belief::default();
+        // Whatever our clock says: it is behind, right and ahead.
+        for wall in ["2026-11-25T09:00:00Z", "2026-11-25T10:00:04Z", "2026-11-25T10:00:55Z"] {
+            let mut belief = Belief::default();
+            assert_eq!(judged(&mut belief, &stored(), wall, begin, 0), Vouched::Soon(SETTLE), "{wall}");
+            assert_eq!(judged(&mut belief, &stored(), wall, begin, 4), Vouched::Soon(Duration::from_secs(6)));
+            assert_eq!(judged(&mut belief, &stored(), wall, begin, 10), Vouched::By(FIRST.into()));
+        }
+        let later = "2026-11-25T10:01:03Z";
+        assert_eq!(judged(&mut belief, &stored(), later, begin, 0), Vouched::By(FIRST.into()));
+        // A policy that was created again is another one.
+        let mut again = stored();
+        again[2]["metadata"]["uid"] = json!("u-9");
+        again[2]["metadata"]["creationTimestamp"] = json!(later);
+        assert_eq!(judged(&mut belief, &again, later, begin, 10), Vouched::Soon(SETTLE));
+        assert_eq!(judged(&mut belief, &again, later, begin, 20), Vouched::By("u-0/1 u-1/1 u-3/1 u-9/1".into()));
+    }
+
+    /// Between two changes of it, the API server may have stored anything. An upgrade of the chart writes labels only.
+    #[test]
+    fn policy_whose_spec_was_changed_and_restored_is_another_one_and_one_with_other_labels_is_not() {
+        let (begin, wall) = (clock::instant(), "2026-11-26T09:00:20Z");
+        let mut belief = Belief::default();
+        assert_eq!(judged(&mut belief, &stored(), wall, begin, 0), Vouched::By(FIRST.into()));
+        let mut labelled = stored();
+        labelled[1]["metadata"]["managedFields"] = json!([
+            {"manager": "helm", "operation": "Update", "time": "2026-11-26T09:00:09Z"},
+            {"manager": "kube-controller-manager", "subresource": "status", "time": "2026-11-26T09:01:00Z"},
         ]);
-        let judged = |time: &str| vouching().judge(&restored, ACCOUNT, instant(time));
-        assert_eq!(judged("2026-11-26T09:00:04Z"), Vouched::Soon(Duration::from_secs(6)));
-        assert_eq!(judged("2026-11-26T09:00:10Z"), Vouched::By("u-0/1 u-1/3 u-2/1 u-3/1".into()));
+        assert_eq!(judged(&mut belief, &labelled, wall, begin, 10), Vouched::By(FIRST.into()));
+        assert_eq!(judged(&mut Belief::default(), &labelled, wall, begin, 10), Vouched::Soon(SETTLE), "who knows");
+        let mut restored = labelled;
+        restored[1]["metadata"]["generation"] = json!(3);
+        assert_eq!(judged(&mut belief, &restored, wall, begin, 20), Vouched::Soon(SETTLE));
+        assert_eq!(judged(&mut belief, &restored, wall, begin, 30), Vouched::By("u-0/1 u-1/3 u-2/1 u-3/1".into()));
+        // While the policy is incomplete, nothing vouches; the same one does again at once.
+        let mut missing = restored.clone();
+        missing.pop();
+        assert!(matches!(judged(&mut belief, &missing, wall, begin, 40), Vouched::Nothing(_)));
+        assert!(matches!(judged(&mut belief, &restored, wall, begin, 50), Vouched::By(_)));
     }
 
     #[test]
@@ -190,9 +244,7 @@ mod tests {
         let nothing = |change: &dyn Fn(&mut Vec<Value>)| {
             let mut live = stored();
             change(&mut live);
-            let judged = vouching().judge(&live, ACCOUNT, instant("2026-11-26T10:00:00Z"));
-            let Vouched::Nothing(reason) = judged else { panic!("{judged:?}") };
-            reason
+            vouching().voucher(&live, ACCOUNT).unwrap_err()
         };
         assert_eq!(nothing(&Vec::clear).matches("is missing").count(), 4);
         for number in 0..4 {
@@ -218,7 +270,6 @@ mod tests {
         ] {
             assert!(nothing(change).contains("differs from"), "{}", nothing(change));
         }
-        let other = vouching().judge(&stored(), "system:serviceaccount:a:b", instant("2026-11-26T10:00:00Z"));
-        assert!(matches!(other, Vouched::Nothing(_)), "it exempts another account");
+        assert!(vouching().voucher(&stored(), "system:serviceaccount:a:b").is_err(), "it exempts another account");
     }
 }

@@ -180,6 +180,17 @@ pub const CATCH_ALL: &str = "default";
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 impl Policy {
+    /// The name of the one scheduler that places pods on the nodes of the policy's pool, if this is another name.
+    pub fn reserved_for(&self, scheduler: &str) -> Option<&str> {
+        let own = self.scheduler.name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+        (!self.node_pool.is_empty() && own != scheduler).then_some(own)
+    }
+
+    /// Whether a node with these labels is of the policy's pool, which is not empty.
+    pub fn has_node<'n>(&self, label: impl Fn(&str) -> Option<&'n str>) -> bool {
+        self.node_pool.iter().all(|(key, value)| label(key) == Some(value))
+    }
+
     /// The implicit last policy: ownership only, for every pod.
     pub fn fallback() -> Policy {
         Policy {

@@ -55,7 +55,7 @@ impl Node {
         let is_required = at(pod, &required).is_some();
         let mut work = Work::new(usize::MAX);
         let terms = list(pod, &[&required[..], &["nodeSelectorTerms"]].concat());
-        let mut matches = |term: Term<'_>| term.is_understood() && term.matches(name, label, &mut work);
+        let mut matches = |term: Term<'_>| term.understood().is_some_and(|term| term.matches(name, label, &mut work));
         entries(pod, &["spec", "nodeSelector"]).all(|(key, value)| label(key) == Some(value))
             && (!is_required || terms.iter().any(|term| Term::deserialize(term).is_ok_and(&mut matches)))
     }

@@ -10,6 +10,9 @@ use crate::text::is_label_value;
 /// The only field that `matchFields` supports.
 pub const NAME: &str = "metadata.name";
 
+/// The label with the name of a node's host.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
 /// What a pod requires of its node. What it prefers, tolerates or requires of other pods is not among it.
 #[derive(Debug, Default)]
 pub struct NodeRequirements<'p> {
@@ -58,13 +61,13 @@ struct NodeSelector<'p> {
     node_selector_terms: Option<Vec<Term<'p>>>,
 }
 
-/// How many more terms, requirements and values may be compared with nodes: the time would otherwise be a product of what a tenant
+/// How many more terms and requirements may be compared with nodes: the time would otherwise be a product of what a tenant
 /// writes and of what the cluster has.
 #[derive(Debug)]
 pub struct Work(Option<usize>);
 
 impl Work {
-    /// At most this many terms, requirements and values together.
+    /// At most this many terms and requirements together.
     pub fn new(most: usize) -> Work {
         Work(Some(most))
     }
@@ -74,10 +77,15 @@ impl Work {
         self.0.is_none()
     }
 
-    /// Counts one more. False if it is too many: everything is met then, so that nothing more is compared.
-    fn count(&mut self) -> bool {
-        self.0 = self.0.and_then(|left| left.checked_sub(1));
+    /// Counts so many more. False if that is too many.
+    pub fn spend(&mut self, steps: usize) -> bool {
+        self.0 = self.0.and_then(|left| left.checked_sub(steps));
         self.0.is_some()
+    }
+
+    /// Counts one more. If it is too many, everything is met, so that nothing more is compared.
+    fn count(&mut self) -> bool {
+        self.spend(1)
     }
 }
 
@@ -96,7 +104,7 @@ impl<'p> NodeRequirements<'p> {
         Ok(NodeRequirements {
             name: spec.node_name.as_deref().filter(|name| !name.is_empty()),
             selector: spec.node_selector.as_ref().filter(|selector| !selector.is_empty()),
-            terms: terms.map(|terms| terms.into_iter().filter(Term::is_understood).collect()),
+            terms: terms.map(|terms| terms.into_iter().filter_map(Term::understood).collect()),
         })
     }
 
@@ -139,6 +147,17 @@ impl Alternative<'_, '_> {
         self.all.allow_besides(name, &label, work) && self.term.is_none_or(|term| term.matches(name, label, work))
     }
 
+    /// Whether it names certain nodes: by their name, or by the label of their host's.
+    pub fn names_nodes(&self) -> bool {
+        let is_host = |requirement: &Requirement<'_>| requirement.key == HOSTNAME && requirement.operator == "In";
+        self.all.name.is_some()
+            || self.all.selector.is_some_and(|selector| selector.get(HOSTNAME).is_some())
+            || self.term.is_some_and(|term| {
+                list(&term.match_expressions).iter().any(is_host)
+                    || list(&term.match_fields).iter().any(|field| field.operator == "In")
+            })
+    }
+
     /// Whether it names all of these labels, alone or among others.
     pub fn names_all<'l>(&self, mut labels: impl Iterator<Item = (&'l str, &'l str)>, work: &mut Work) -> bool {
         labels.all(|(key, value)| {
@@ -150,9 +169,9 @@ impl Alternative<'_, '_> {
 }
 
 impl Term<'_> {
-    /// Whether schedulers understand all of its requirements: they skip a term of which they cannot parse one (`newNodeSelectorTerm`).
-    /// API servers before 1.33 do not validate the values of `In` and `NotIn`.
-    pub fn is_understood(&self) -> bool {
+    /// The term, unless schedulers skip it because they cannot parse one of its requirements (`newNodeSelectorTerm`): not every version
+    /// of an API server validates the values of `In` and `NotIn`.
+    pub fn understood(mut self) -> Option<Self> {
         let expression = |requirement: &Requirement<'_>| {
             let values = list(&requirement.values);
             let is_number = || values.iter().all(|value| value.parse::<i64>().is_ok());
@@ -167,7 +186,12 @@ impl Term<'_> {
         let field = |requirement: &Requirement<'_>| {
             matches!(requirement.operator.as_str(), "In" | "NotIn") && list(&requirement.values).len() == 1
         };
-        list(&self.match_expressions).iter().all(expression) && list(&self.match_fields).iter().all(field)
+        let is_understood =
+            list(&self.match_expressions).iter().all(expression) && list(&self.match_fields).iter().all(field);
+        for requirement in self.match_expressions.iter_mut().flatten() {
+            requirement.values.iter_mut().for_each(|values| values.sort_unstable());
+        }
+        is_understood.then_some(self)
     }
 
     /// Whether a node matches. An empty term matches none.
@@ -186,7 +210,7 @@ impl Term<'_> {
         list(&self.match_expressions).iter().any(|wanted| {
             !work.count()
                 || (wanted.key == *key
-                    && (wanted.operator == "Exists" || (wanted.operator == "In" && wanted.has(value, work))))
+                    && (wanted.operator == "Exists" || (wanted.operator == "In" && wanted.has(value))))
         })
     }
 }
@@ -200,8 +224,8 @@ impl Requirement<'_> {
         let number = |text: &str| text.parse::<i64>().ok();
         let compare = || Some((number(own?)?, number(list(&self.values).first()?)?));
         let is_met = match self.operator.as_str() {
-            "In" => own.is_some_and(|own| self.has(own, work)),
-            "NotIn" => own.is_none_or(|own| !self.has(own, work)),
+            "In" => own.is_some_and(|own| self.has(own)),
+            "NotIn" => own.is_none_or(|own| !self.has(own)),
             "Exists" => own.is_some(),
             "DoesNotExist" => own.is_none(),
             "Gt" => compare().is_some_and(|(own, than)| own > than),
@@ -211,8 +235,9 @@ impl Requirement<'_> {
         is_met || work.is_exceeded()
     }
 
-    fn has(&self, value: &str, work: &mut Work) -> bool {
-        list(&self.values).iter().any(|own| !work.count() || *own == *value)
+    /// Whether this is one of the values, which are sorted.
+    fn has(&self, value: &str) -> bool {
+        list(&self.values).binary_search_by(|own| (**own).cmp(value)).is_ok()
     }
 }
 
@@ -285,11 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn work_is_counted_for_every_term_requirement_and_value() {
+    fn work_is_counted_for_every_term_and_requirement() {
         let requirement = |n: usize| json!({"key": "x", "operator": "NotIn", "values": vec!["v"; n]});
         let terms = |requirement: Value| affinity(&json!(vec![json!({"matchExpressions": [requirement]}); 500]));
         for (spec, steps) in [
-            (affinity(&json!([{"matchExpressions": [requirement(1000)]}])), 1002),
+            (affinity(&json!([{"matchExpressions": [requirement(1000)]}])), 2),
             (affinity(&json!(vec![json!({"matchFields": [{"operator": "In", "values": ["x"]}]}); 500])), 1000),
             (json!({"nodeSelector": {"x": "y", "z": "y"}}), 2),
             (json!({"nodeName": "n"}), 1),

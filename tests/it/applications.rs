@@ -3,7 +3,7 @@
 use crate::mutation::*;
 use crate::support::*;
 use serde_json::json;
-use spark_usher::policy::{Pattern, Policy};
+use spark_usher::policy::{Match, Pattern, Policies, Policy};
 use spark_usher::reason::Reason;
 use spark_usher::snapshot::{Change, Group, GroupKey, Owner, RelatedChange, Snapshot};
 
@@ -220,6 +220,20 @@ fn pod_group_of_another_creator_is_a_finding() {
             validate_review(&review(&pod.0, by), &snapshot, &policies).decision.reasons
         };
         assert!(!found(&worker, controller()).contains(&Reason::ForeignGroup));
+        // Its own policy has another scheduler, which does not read the key; coscheduling reads it of any pod.
+        let team = Match {
+            pod_selector: Some([("team".to_owned(), "a".to_owned())].into_iter().collect()),
+            ..Match::everything()
+        };
+        let both = Policies::new(
+            vec![Policy { matches: team, name: "a".into(), ..policy("volcano") }, policy("coscheduling")],
+            vec![],
+        );
+        let crossed = forged.clone().label("team", "a").spec("schedulerName", "volcano");
+        let crossed = PodBuilder(answer(&review(&owned(&crossed).0, controller()), &snapshot, &both).object);
+        assert!(crossed.0["metadata"]["annotations"]["spark-usher.io/by"].is_string());
+        let reasons = validate_review(&review(&crossed.0, controller()), &snapshot, &both).decision.reasons;
+        assert!(reasons.contains(&Reason::ForeignGroup), "{reasons:?}");
     }
 }
 

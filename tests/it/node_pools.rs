@@ -1,11 +1,13 @@
 //! Validation of what a pod requires of its node, against the node pools of the policies.
 
+use std::sync::Arc;
+
 use crate::support::*;
 use crate::validation::*;
 use serde_json::{Value, json};
 use spark_usher::policy::{Policies, Policy, Validate};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Node, Snapshot};
+use spark_usher::snapshot::Snapshot;
 
 #[test]
 fn pod_of_other_scheduler_on_node_pool_is_a_violation() {
@@ -62,8 +64,12 @@ fn with_nodes() -> Snapshot {
     nodes.extend((0..2).map(|n| node(format!("w-{n}"), "web")));
     let mut snapshot = Snapshot::default();
     list_nodes(&mut snapshot, &nodes);
-    let cordoned = Node { cordoned: true, ..(*snapshot.nodes["w-1"]).clone() };
-    snapshot.nodes.insert("w-1".into(), cordoned.into());
+    for name in ["w-1", "s-2"] {
+        let mut node = (*snapshot.nodes[name]).clone();
+        node.cordoned = name == "w-1";
+        node.labels.insert("zone".into(), "x".into());
+        snapshot.nodes.insert(name.into(), node.into());
+    }
     snapshot
 }
 
@@ -93,8 +99,9 @@ fn pod_that_can_only_run_on_a_node_pool_is_a_violation_however_it_says_so() {
         // Each alternative counts for itself: the scheduler may choose that of the pool.
         requires(json!([field("In", "s-2")[0], field("In", "w-0")[0]])),
         requires(json!([expression("pool", "NotIn", &["web"])[0], expression("pool", "NotIn", &["no label!"])[0]])),
-        // A cordoned node is none that the pod may use.
+        // A cordoned node is none that a pod may use which names certain nodes.
         requires(expression("kubernetes.io/hostname", "In", &["host-s-0", "host-w-1"])),
+        requires(json!([field("In", "w-1")[0], field("In", "s-1")[0]])),
     ] {
         assert_eq!(found(pod.clone()), [Reason::OtherScheduler], "{}", pod.0["spec"]);
     }
@@ -108,6 +115,8 @@ fn pod_that_can_only_run_on_a_node_pool_is_a_violation_however_it_says_so() {
         requires(expression("kubernetes.io/hostname", "In", &["host-s-0", "host-w-0"])),
         requires(expression("kubernetes.io/hostname", "In", &["host-of-another-cluster"])),
         requires(field("NotIn", "s-2")),
+        // All other nodes of the zone are cordoned, as in an upgrade.
+        requires(expression("zone", "Exists", &[])),
         // Requirements that schedulers do not understand: they skip the term.
         requires(expression("pool", "NotIn", &["web", "no label!"])),
         requires(expression("pool", "In", &["spark", "no label!"])),
@@ -131,15 +140,36 @@ fn pod_that_can_only_run_on_a_node_pool_is_a_violation_however_it_says_so() {
     list_nodes(&mut large, &nodes.collect::<Vec<_>>());
     let only_there = requires(json!([{"matchExpressions": [{"key": "host", "operator": "In", "values": names}]}]));
     assert_eq!(violations(&review(&only_there.0, person()), &large), [Reason::OtherScheduler]);
-    // The steps are of a review, not of each policy.
-    let none = requires(vec![expression("x", "Exists", &[])[0].clone(); 40].into());
-    let mut list: Vec<Policy> = (0..4).map(|n| with_pool(&format!("pool-{n}"))).collect();
-    let reasons = |list: &[Policy]| {
-        validate_review(&review(&none.0, person()), &large, &Policies::new(list.to_vec(), vec![])).decision.reasons
-    };
-    assert!(reasons(&list).contains(&Reason::OtherScheduler));
-    list.truncate(1);
-    assert!(!reasons(&list).contains(&Reason::OtherScheduler), "40,000 steps");
+    // Each value is not a step, nor is each policy.
+    let elsewhere =
+        requires(json!([{"matchExpressions": [{"key": "host", "operator": "In", "values": &names[..1000]}]}]));
+    assert_eq!(violations(&review(&elsewhere.0, person()), &large), []);
+    let few = requires(vec![expression("x", "Exists", &[])[0].clone(); 40].into());
+    let list: Vec<Policy> = (0..9).map(|n| with_pool(&format!("pool-{n}"))).collect();
+    let decision = validate_review(&review(&few.0, person()), &large, &Policies::new(list, vec![])).decision;
+    assert!(!decision.reasons.contains(&Reason::OtherScheduler), "40,000 steps for all policies together");
+}
+
+/// Otherwise the webhook itself would restrict the executor to the pool: it has 40 nodes, and both of the others are suspect.
+#[test]
+fn nodes_of_a_pool_do_not_count_as_those_that_remain_for_a_pod_of_another_scheduler() {
+    let policies = Policies::new(vec![Policy { matches: namespaces_with("env", "pool"), ..with_pool("pool") }], vec![]);
+    let node = |name: String, pool: &str| (name.clone(), vec![("pool", pool.to_owned()), ("host", name)]);
+    let nodes: Vec<_> =
+        (0..40).map(|n| node(format!("s-{n}"), "spark")).chain((0..2).map(|n| node(format!("w-{n}"), "web"))).collect();
+    let mut snapshot = signing();
+    observe_namespace(&mut snapshot, "default", &[], &[]);
+    list_nodes(&mut snapshot, &nodes);
+    snapshot.avoided_nodes = ["w-0", "w-1"].into_iter().map(Arc::from).collect();
+    let outcome = by_driver(&executor(1), &snapshot, &policies);
+    assert!(outcome.object["spec"].get("affinity").is_none(), "{}", outcome.object["spec"]);
+    // One that may be used remains.
+    snapshot.avoided_nodes = [Arc::from("w-0")].into_iter().collect();
+    let outcome = by_driver(&executor(1), &snapshot, &policies);
+    assert!(outcome.object["spec"]["affinity"].to_string().contains("w-0"), "{}", outcome.object["spec"]);
+    let again =
+        validate_review(&PodBuilder(outcome.object).created_by_pod("nb-driver", DRIVER_UID), &snapshot, &policies);
+    assert_eq!(again.decision.reasons, [Reason::Valid]);
 }
 
 fn with_pool(name: &str) -> Policy {

@@ -483,6 +483,8 @@ fn new_replica_learns_from_the_pods_that_are_left() {
 #[test]
 fn executor_avoids_suspect_nodes_unless_its_gang_must_be_uniform() {
     let mut snapshot = snapshot_with(&[driver()]);
+    let nodes = ["bad", "worse", "good", "better"].map(|name| (name.to_owned(), vec![]));
+    list_nodes(&mut snapshot, &nodes);
     snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["bad".into(), "worse".into()])));
     let path =
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields";

@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::finding::{Finding, readable};
 use super::gather::Facts;
 use crate::annotations;
-use crate::cluster::vouching::Vouched;
 use crate::json::text;
 use crate::manifests::validating_policy::{KIND, Parameters, differences, manifests, namespaces_of};
 use crate::policy::{Policies, Validate};
@@ -32,9 +31,9 @@ pub(super) fn creator_policy(facts: &Facts, out: &mut Vec<Finding>) {
         return;
     }
     let Some(live) = readable(&facts.creator_objects, "the creator policy", out) else { return };
-    out.push(match vouching.judge(live, &facts.account, facts.now) {
-        Vouched::By(_) | Vouched::Soon(_) => Finding::ok("signatures are believed: the creator policy is installed"),
-        Vouched::Nothing(reason) => Finding::warning(
+    out.push(match vouching.voucher(live, &facts.account) {
+        Ok(_) => Finding::ok("signatures are believed: the creator policy is installed"),
+        Err(reason) => Finding::warning(
             format!("decisions are not signed, and no signature is believed: {reason}"),
             format!(
                 "run helm upgrade, or spark-usher policy --creator --account {} | kubectl apply -f -",
