@@ -525,17 +525,19 @@ def rules_of(documents):
 
 def check_roles_equal_listed_permissions(helm, usher):
     table = json.loads(subprocess.run([usher, "doctor", "--print-rbac", "-o", "json"], capture_output=True, text=True, check=True).stdout)
-    config = {"recovery": {"driverView": {"access": "proxy"}, "terminating": {"mode": "act"}}}
+    config = {"recovery": {"act": True, "driverView": {"access": "proxy"}, "terminating": {"mode": "act"}}}
     stopped = {"config": {"recovery": {"act": False, "stuck": {"mode": "act"}, "terminating": {"mode": "act"}}}}
-    all_off = {"config": {"recovery": {"orphans": {"mode": "off"}, "refused": {"mode": False}}}}
+    all_off = {"config": {"recovery": {"act": True, "orphans": {"mode": "off"}, "refused": {"mode": False}}}}
+    acting = {"recovery": {"act": True}}
     lacking = {"Deleting", "DeletingByForce", "Policies", "Proxying"}
     managed = {"config": config, "validatingPolicy": {"enabled": True}}
     for name, values, left_out in (
         ("all", managed, set()),
-        ("with the default rules", {}, lacking - {"Deleting"}),
-        ("with nulls", {"config": {"recovery": {"refused": {"mode": None, "after": None}, "orphans": {"mode": None}}}}, lacking - {"Deleting"}),
-        ("with config: null", {"config": None}, lacking - {"Deleting"}),
-        ("with nodes.enabled: false", {"config": {"nodes": {"enabled": False}}}, lacking - {"Deleting"} | {"RecordingNodes"}),
+        ("with the default rules", {}, lacking),
+        ("with acting rules", {"config": acting}, lacking - {"Deleting"}),
+        ("with nulls", {"config": {"recovery": {"act": True, "refused": {"mode": None, "after": None}, "orphans": {"mode": None}}}}, lacking - {"Deleting"}),
+        ("with config: null", {"config": None}, lacking),
+        ("with nodes.enabled: false", {"config": {"nodes": {"enabled": False}}}, lacking | {"RecordingNodes"}),
         ("with recovery.act: false", stopped, lacking),
         ("with the acting rules off", all_off, lacking),
         ("with another acting rule", {"config": {"recovery": {**all_off["config"]["recovery"], "hopeless": {"mode": "act"}}}}, lacking - {"Deleting"}),
@@ -550,6 +552,27 @@ def check_roles_equal_listed_permissions(helm, usher):
             fail(f"roles, {name}: unexpected {sorted(given - wanted)}, missing {sorted(wanted - given)}")
     ok("the roles equal the permissions that the code lists")
     return table
+
+
+def check_notes_say_what_is_deleted(helm, usher, folder):
+    """The notes name what `config check` names."""
+    for config in (
+        {},
+        {"recovery": {"act": True}},
+        {"recovery": {"act": False, "stuck": {"mode": "act"}}},
+        {"recovery": {"act": True, "orphans": {"mode": "off"}, "refused": {"mode": "warn"}}},
+        {"recovery": {"act": True, "stuck": {"mode": "act"}}, "lifecycle": {"finished": "delete"}},
+        {"recovery": {"act": True}, "lifecycle": {"dryRun": True}},
+    ):
+        path = folder / "deletions.yaml"
+        path.write_text(yaml.safe_dump({"apiVersion": "spark-usher.io/v1alpha1", "kind": "PolicyFile", **config}))
+        checked = subprocess.run([usher, "config", "check", path], capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+        notes = helm("install", "spark-usher", str(CHART), "--dry-run=client", "--namespace", NAMESPACE, values={"config": config}).split("NOTES:")[-1]
+        said = [line for line in notes.splitlines() if line.lower().startswith(("pods are deleted", "no pods are deleted"))]
+        named = lambda line: set(re.findall(r"recovery\.[a-z]\w+(?= \(|,|\.$)|lifecycle\.finished", line)) - {"recovery.act"}
+        if len(said) != 1 or named(said[0]) != named(checked) or said[0].split()[0].lower() != checked.split()[0]:
+            fail(f"{config}: the notes say {said}, and config check: {checked}")
+    ok("the notes say what `config check` says about deletions")
 
 
 class Sandbox:
@@ -663,7 +686,7 @@ def check_installation(helm, kubectl_program, usher, sandbox_program, folder, ta
             "config": {"policies": [{"name": "batch", "match": {"namespaces": ["team-*"]}, "scheduler": {"type": "volcano"}, "queue": "analytics"},
                                     {"name": "labelled", "match": {"namespaceSelector": {"matchLabels": {"spark": "labelled"}}}}],
                        "lifecycle": {"finished": "delete", "keepFailed": "0s", "grace": "0s", "poll": "5s"},
-                       "recovery": {"driverView": {"access": "proxy"}, "terminating": {"mode": "act", "after": "10s", "budget": "3600/h"}}},
+                       "recovery": {"act": True, "driverView": {"access": "proxy"}, "terminating": {"mode": "act", "after": "10s", "budget": "3600/h"}}},
         }
         to = ["--kubeconfig", str(sandbox.kubeconfig), "--namespace", NAMESPACE]
         helm("install", "spark-usher", str(CHART), *to, "--create-namespace", values=values)
@@ -993,6 +1016,7 @@ def main():
         check_validating_policies_equal_those_of_command(helm, usher, folder)
         check_creator_policy_equals_that_of_command(helm, usher)
         table = check_roles_equal_listed_permissions(helm, usher)
+        check_notes_say_what_is_deleted(helm, usher, folder)
         check_installation(helm, kubectl, usher, str(options.sandbox or usher), folder, table)
         check_on_real_api_server(helm, folder)
 

@@ -33,6 +33,7 @@ def get(url):
 
 RULES = """
 recovery:
+  act: true
   budget: 3600/h
   driverView: {interval: 5s}
   stuck: {mode: act, after: 20s, budget: 3600/h}

@@ -24,6 +24,7 @@ use crate::cluster::driver_api::DriverApi;
 use crate::cluster::lease::{Election, LeadershipReceiver};
 use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
+use crate::cluster::progress::Unseen;
 use crate::cluster::replica::{Replica, ReplicaConfig};
 use crate::cluster::signing::Signing;
 use crate::config::{BadConfig, Config, Reloader, Removed};
@@ -32,7 +33,7 @@ use crate::http::handlers::{Handlers, ReviewState};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Listener, Shutdown};
 use crate::http::{admin, debug, ui, webhook};
-use crate::policy::Policies;
+use crate::policy::{Policies, deletions};
 use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
 use crate::runtime::{clock, isolated};
@@ -196,15 +197,24 @@ impl App {
             let listener = Listener::bind(debug)?.limited(of_debug, metrics.http.listener("debug"));
             debug_address = Some(listener.address());
             let address = listener.address();
+            let unseen = metrics.cluster.unseen.clone();
+            let of_port = unseen.clone();
             let shown = debug::DebugState {
                 snapshot: snapshot.clone(),
                 history: replica.history(),
                 leader_state: replica.leader_state(),
+                unseen: Arc::new(move || of_port.text(clock::now())),
             };
             let page = options.ui.then(|| ui::UiState {
                 snapshot: snapshot.clone(),
                 history: replica.history(),
-                replica: this_replica(&options.election, &replica, &shown_certificate, address),
+                replica: this_replica(
+                    &options.election,
+                    &replica,
+                    &policies,
+                    (&shown_certificate, unseen.clone()),
+                    address,
+                ),
                 stop: debug_ending.stop.clone(),
                 // A page that updates occupies a connection; the command line needs some, too.
                 most_live: (of_debug.most / 2).max(1),
@@ -299,17 +309,20 @@ impl App {
 fn this_replica(
     election: &Election,
     replica: &Replica,
-    serving: &Arc<Serving>,
+    policies: &Arc<ArcSwap<Policies>>,
+    (serving, unseen): (&Arc<Serving>, Unseen),
     debug: SocketAddr,
 ) -> Arc<dyn Fn() -> ReplicaReport + Send + Sync> {
     let (state, leader, complete) = (replica.leader_state(), replica.leader(), replica.complete());
-    let (election, serving) = (election.clone(), serving.clone());
+    let (election, serving, policies) = (election.clone(), serving.clone(), policies.clone());
     Arc::new(move || ReplicaReport {
         identity: election.identity.clone(),
         namespace: election.namespace.clone(),
         state: state().as_str(),
         leader: leader().map(|leader| leader.to_string()),
         is_complete: *complete.borrow(),
+        unseen: unseen.text(clock::now()),
+        deletions: deletions(&policies.load()),
         certificate_until: serving.not_after().map(|time| time.to_string()),
         port: debug.port(),
     })
@@ -318,10 +331,13 @@ fn this_replica(
 async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(Config, Option<Reloader>)> {
     let path = match source {
         ConfigSource::Nothing => {
+            let config = Config::default();
+            let deletions = deletions(&config.policies);
             tracing::info!(
+                deletions,
                 "no policy file: executors get their ownerReference, finished executors that their driver leaves behind are labelled"
             );
-            return Ok((Config::default(), None));
+            return Ok((config, None));
         }
         ConfigSource::Given(config) => return Ok((*config, None)),
         ConfigSource::File(path) => path,
@@ -333,7 +349,8 @@ async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(
         BadConfig::Wrong(_) => anyhow::anyhow!("{shown}: {error}"),
     })?;
     warn(&config);
-    tracing::info!(file = shown, policies = config.policies.listed().len(), "policy file loaded");
+    let deletions = deletions(&config.policies);
+    tracing::info!(file = shown, policies = config.policies.listed().len(), deletions, "policy file loaded");
     Ok((config, Some(reloader)))
 }
 
@@ -371,7 +388,8 @@ fn apply_reload(
     let result = match outcome {
         Ok(config) => {
             warn(&config);
-            tracing::info!(policies = config.policies.listed().len(), "policy file reloaded");
+            let deletions = deletions(&config.policies);
+            tracing::info!(policies = config.policies.listed().len(), deletions, "policy file reloaded");
             metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
             warn_of_removed(&Removed::between(&policies.load(), &config.policies), metrics);
             policies.store(config.policies);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::output::{FAILED, OK, UNREADABLE};
 use crate::config;
-use crate::policy::{Finished, Mode, Policies, RecoveryRule};
+use crate::policy::deletions;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -22,20 +22,6 @@ enum Command {
     },
     /// Print the JSON Schema of the policy file.
     Schema,
-}
-
-/// Which pods would be deleted: what a reader must know before a rollout.
-fn deleting(Policies { recovery, lifecycle, .. }: &Policies) -> String {
-    let rules = RecoveryRule::ALL.into_iter().filter(|rule| rule.can_act() && recovery.rule(*rule).mode == Mode::Act);
-    let rules = rules.filter(|_| recovery.acts && !recovery.dry_run);
-    let mut all: Vec<&str> = rules.map(RecoveryRule::as_str).collect();
-    if lifecycle.finished == Finished::Delete && !recovery.dry_run {
-        all.push("lifecycle.finished");
-    }
-    match all.is_empty() {
-        true => "no pods are deleted".to_owned(),
-        false => format!("pods are deleted by: {}", all.join(", ")),
-    }
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
@@ -66,7 +52,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                             policy.gang.shape.as_str()
                         )?;
                     }
-                    writeln!(out, "{}", deleting(&config.policies))?;
+                    writeln!(out, "{}", deletions(&config.policies))?;
                     Ok(OK)
                 }
                 Err(error) => {

@@ -14,7 +14,7 @@ use crate::cluster::client::Brief;
 use crate::cluster::{client, list};
 use crate::http::debug;
 use crate::snapshot::Snapshot;
-use crate::text::is_dns_label;
+use crate::text::{is_dns_label, shown};
 use crate::views::History;
 
 /// Timeout of a debug listener's response, or of an API server's first response.
@@ -54,7 +54,7 @@ pub(super) struct Found<T> {
     /// The answer.
     pub(super) answer: T,
     /// A warning about the replica that answered.
-    pub(super) caution: Option<&'static str>,
+    pub(super) caution: Option<String>,
 }
 
 const MAY_BE_OLD: &str = "this replica knows no leader: it may not reach the API server, and its data may be stale";
@@ -126,7 +126,8 @@ async fn get<T: DeserializeOwned>(base: &Uri, path_and_query: &str) -> anyhow::R
         anyhow::anyhow!("{}; expected spark-usher's debug listener: is kubectl port-forward running?", Brief(&error))
     })?;
     let status = response.status();
-    let leader_state = response.headers().get(debug::LEADER_STATE_HEADER).cloned();
+    let header = |name| response.headers().get(name).cloned();
+    let (leader_state, unseen) = (header(debug::LEADER_STATE_HEADER), header(debug::UNSEEN_HEADER));
     let body =
         Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| anyhow::anyhow!(error))?;
     let body = body.to_bytes();
@@ -136,5 +137,8 @@ async fn get<T: DeserializeOwned>(base: &Uri, path_and_query: &str) -> anyhow::R
         bail!("{status} {body}: expected spark-usher's debug listener (port 6060, or the one in --debug-listen)");
     };
     let answer = serde_json::from_slice(&body).context("expected a response of spark-usher's debug listener")?;
-    Ok(Found { answer, caution: (leader_state == "no-leader").then_some(MAY_BE_OLD) })
+    let unseen = unseen.as_ref().and_then(|unseen| unseen.to_str().ok());
+    let unseen =
+        unseen.map(|unseen| format!("this replica does not see {}: its data is incomplete or stale", shown(unseen)));
+    Ok(Found { answer, caution: unseen.or_else(|| (leader_state == "no-leader").then(|| MAY_BE_OLD.to_owned())) })
 }

@@ -102,6 +102,16 @@ pub(super) fn run(
     if let Err(error) = own.check() {
         return unreadable(err, &error);
     }
+    // As for spark-submit, they are the application's: --dry-run there submits.
+    let late: Vec<&str> = options.args.iter().filter_map(|word| submit_help::own_option(word)).collect();
+    if let (false, Some(resource)) = (late.is_empty(), &options.resource) {
+        let late = late.join(", ");
+        writeln!(
+            err,
+            "warning: what follows {resource} is passed to the application, and is no option of spark-usher there: {}",
+            one_line(&late)
+        )?;
+    }
     if let Some(id) = own.kill.as_ref().or(own.status.as_ref()) {
         return request(&own, id, &options, err);
     }

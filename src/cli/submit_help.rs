@@ -95,6 +95,13 @@ pub(super) fn is_switch(name: &str) -> bool {
     OWN.iter().any(|option| option.name == name && option.value.is_empty()) && name != DRY_RUN
 }
 
+/// The option of spark-usher that a word is, without its value.
+pub(super) fn own_option(word: &str) -> Option<&str> {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    let is_short = |short: char| name.strip_prefix('-').is_some_and(|rest| rest.chars().eq([short]));
+    OWN.iter().any(|option| option.name == name || option.short.is_some_and(is_short)).then_some(name)
+}
+
 /// The command line with the options of `submit`. No value is taken for the name of a file that is none.
 pub(super) fn with_options(command: Command) -> Command {
     hinted(command).mut_subcommand("submit", |submit| {
@@ -170,8 +177,16 @@ mod tests {
                 let mut own = Own::default();
                 let read = parse_with(&words, |name, inline, rest| own.take(name, inline, rest));
                 assert_eq!(read.unwrap().resource.as_deref(), Some("x.jar"), "{name}");
+                assert_eq!((own_option(name), own_option(&format!("{name}=x"))), (Some(name), Some(name)));
                 assert_ne!(format!("{own:?}"), format!("{:?}", Own::default()), "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn words_of_applications_are_no_options_of_spark_usher() {
+        for word in ["", "-", "--", "app.py", "--dry", "--dry-run-all", "-oo", "--conf", "dry-run"] {
+            assert_eq!(own_option(word), None, "{word}");
         }
     }
 

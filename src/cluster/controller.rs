@@ -93,7 +93,7 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
     let stop = supervisor.token().clone();
     macro_rules! watch {
         ($name:literal, $source:expr) => {
-            let watching = watch::run(client.clone(), $source, false, sink.clone(), stop.clone());
+            let watching = watch::run(client.clone(), $source, sink.clone(), stop.clone());
             supervisor.spawn($name, async move {
                 watching.await;
                 Ok(())
@@ -157,7 +157,7 @@ async fn watch_nodes(
         let this = stop.child_token();
         let watching = async {
             if is_enabled {
-                watch::run(client.clone(), watch::Nodes, false, sink.clone(), this.clone()).await;
+                watch::run(client.clone(), watch::Nodes, sink.clone(), this.clone()).await;
             } else {
                 let none = Change::Related(RelatedChange::Replaced(Replaced::Nodes(Vec::new())));
                 let _ = sink.changes.send(WatchMessage::Change(none)).await.is_ok();
@@ -198,7 +198,7 @@ async fn watch_groups(
             match api {
                 Some(api) => {
                     let source = Groups { scheduler: kind, api };
-                    watch::run(client.clone(), source, false, sink.clone(), stop.clone()).await;
+                    watch::run(client.clone(), source, sink.clone(), stop.clone()).await;
                 }
                 None => pending().await,
             }
@@ -321,7 +321,7 @@ impl EventLoop {
                         self.handle_watch_message(message, now);
                     }
                 }
-                () = until(wake) => {}
+                () = clock::until(wake) => {}
             }
             // One step for all answers that have arrived.
             while let Some(Some((read, answer))) = self.lookups.next().now_or_never() {
@@ -593,11 +593,4 @@ const PAGES_UNTIL: u32 = 14;
 
 fn now() -> Now {
     Now { at: clock::instant(), wall: clock::now() }
-}
-
-async fn until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake.into()).await,
-        None => pending().await,
-    }
 }

@@ -184,6 +184,10 @@ pub const CHECKPOINT_ANNOTATION: &str = "spark-usher.io/reported";
 /// checkpoints leaves the checkpoint of an earlier leader as it is.
 pub const CHECKPOINT_TERM_ANNOTATION: &str = "spark-usher.io/reported-term";
 
+/// The annotation of the Lease that names the resources which the leader does not see ([`Unseen`](super::progress::Unseen)), for
+/// `spark-usher doctor`.
+pub const UNSEEN_ANNOTATION: &str = "spark-usher.io/unseen";
+
 /// How long the release of the Lease waits for the final checkpoint.
 const FINAL_CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -198,12 +202,14 @@ pub async fn run(
     let Channels { state, contact, mut reported } = channels;
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut lease_watch = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
-    let mut elector = Elector { api, election, observed: None, last_written: None, found: None, checkpoint: None };
+    let mut elector =
+        Elector { api, election, observed: None, last_written: None, found: None, checkpoint: None, unseen: None };
     let (until, until_seen) = watch::channel(None);
     let mut is_reported = false;
     loop {
         let began = clock::instant();
         elector.checkpoint = reported.borrow_and_update().checkpoint;
+        elector.unseen = metrics.unseen.text(clock::now());
         let outcome = elector.try_acquire_or_renew().await;
         let mut lost = None;
         if outcome.is_ok() {
@@ -340,6 +346,8 @@ struct Elector {
     found: Option<FoundCheckpoint>,
     /// The checkpoint to write with the next renewal.
     checkpoint: Option<Checkpoint>,
+    /// What this replica does not see, to write with it.
+    unseen: Option<String>,
 }
 
 impl Elector {
@@ -442,6 +450,11 @@ impl Elector {
             ..ObjectMeta::default()
         };
         metadata.labels.get_or_insert_default().insert("app.kubernetes.io/name".to_owned(), USHER.to_owned());
+        let annotations = metadata.annotations.get_or_insert_default();
+        match &self.unseen {
+            Some(unseen) => annotations.insert(UNSEEN_ANNOTATION.to_owned(), unseen.clone()),
+            None => annotations.remove(UNSEEN_ANNOTATION),
+        };
         Lease {
             metadata,
             spec: Some(LeaseSpec {

@@ -4,6 +4,7 @@ use prometheus::{CounterVec, Gauge, Histogram, IntCounter, IntCounterVec, IntGau
 
 use std::sync::Arc;
 
+use super::progress::Unseen;
 use crate::controller::Effects;
 use crate::controller::PollError;
 use crate::lifecycle::cause::Cause;
@@ -37,6 +38,8 @@ pub struct Metrics {
     pub watch_lag: Histogram,
     /// Watches that failed.
     pub watch_errors: IntCounterVec,
+    /// The resources that are not seen.
+    pub unseen: Unseen,
     /// Skipped objects.
     pub malformed: IntCounterVec,
     /// Watches of pods that had lost a change.
@@ -121,6 +124,7 @@ impl Metrics {
                 &[1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0],
             )?,
             watch_errors: registry.counters("spark_usher_watch_errors_total", &["resource"], "Watches that failed and were restarted.")?,
+            unseen: Unseen::new(registry.gauges("spark_usher_watch_unseen_since_seconds", &["resource"], "Since when the list of a resource is not complete or its watch does not open, in seconds since 1970; 0 if it is seen.")?),
             malformed: registry.counters("spark_usher_malformed_objects_total", &["resource"], "Objects that could not be parsed and were skipped.")?,
             watch_desyncs: registry.counter("spark_usher_watch_desyncs_total", "Watches of pods that were restarted because they were silent or had lost a change.")?,
             polls: registry.counters("spark_usher_polls_total", &["result"], "Polls of all Spark pods by the leader.")?,

@@ -21,6 +21,7 @@ pub mod lookups;
 pub mod metrics;
 pub mod policies;
 mod poll;
+pub mod progress;
 mod recent;
 mod recorder;
 mod recover;

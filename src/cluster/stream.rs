@@ -19,12 +19,14 @@ use crate::fault_injection::{self, Bug};
 use crate::runtime::{clock, random};
 
 /// How long the server keeps a watch: the longest that kube allows.
-const SERVER_CLOSES: u32 = 290;
+const SERVER_CLOSES: Duration = Duration::from_secs(290);
 /// A watch that the server should have closed this long ago is dead.
 const CLOSES_LATE: Duration = Duration::from_secs(5);
+/// A watch that the server closes sooner without an error was not served.
+const AT_ONCE: Duration = Duration::from_secs(5);
 /// Objects per page of a list that is not streamed.
 const PAGE: u32 = 500;
-/// Timeout of a page of a list, and of the opening of a watch.
+/// Timeout of a page of a list, of the opening of a watch, and of each event of a streamed list.
 const ANSWER: Duration = Duration::from_secs(60);
 /// The next watch is opened no sooner than this long after the last.
 const BETWEEN_WATCHES: Duration = Duration::from_secs(1);
@@ -71,6 +73,9 @@ pub(super) enum Interruption {
     /// A streamed list ended before its last bookmark.
     #[error("the streamed list ended before its last bookmark")]
     CutOff,
+    /// The server closed the watch immediately after it was open.
+    #[error("the server closed the watch immediately")]
+    Closed,
     /// An answer had no resourceVersion.
     #[error("expected metadata.resourceVersion in the response, got none")]
     NoVersion,
@@ -82,12 +87,33 @@ impl Interruption {
         match self {
             Interruption::List(error) | Interruption::Open(error) | Interruption::Broken(error) => is_expired(error),
             Interruption::Ended(status) => status.code == 410,
-            Interruption::NoAnswer(_) | Interruption::CutOff | Interruption::NoVersion => false,
+            Interruption::NoAnswer(_) | Interruption::CutOff | Interruption::Closed | Interruption::NoVersion => false,
         }
     }
 }
 
 impl Interruption {
+    /// Whether the list is read again.
+    pub(super) fn relists(&self) -> bool {
+        self.is_expired() || matches!(self, Interruption::NoVersion)
+    }
+
+    /// How far this, before a streamed list is complete, shows that the server cannot stream lists: 2 if it rejects the parameters, 1 if it may be so. An API server whose etcd
+    /// cannot report its progress (before 3.4.31 and 3.5.13, or another make) opens the watch and ends it with an event, answers 500,
+    /// or sends nothing. 0 for what says nothing about it, such as a connection that broke.
+    pub(super) fn unstreamed(&self) -> u32 {
+        match self {
+            Interruption::Open(kube::Error::Api(status)) => match status.code {
+                400 | 422 => 2,
+                500 => 1,
+                _ => 0,
+            },
+            Interruption::Ended(status) if status.code != 410 => 1,
+            Interruption::CutOff | Interruption::NoAnswer(_) => 1,
+            _ => 0,
+        }
+    }
+
     /// The status code with which the API server rejected the list or the watch.
     pub(super) fn code(&self) -> Option<u16> {
         match self {
@@ -213,7 +239,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
         let params = WatchParams {
             label_selector: self.config.labels.clone(),
             field_selector: self.config.fields.clone(),
-            timeout: Some(SERVER_CLOSES),
+            timeout: u32::try_from(SERVER_CLOSES.as_secs()).ok(),
             send_initial_events: initial,
             ..WatchParams::default()
         };
@@ -270,29 +296,31 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 self.page(more).await?;
                 Ok(None)
             }
-            State::Initial(mut events) => match next_event(&mut events).await {
-                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                    self.state = State::Initial(events);
-                    Ok(Some(Event::Listed(object)))
-                }
-                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
-                    let version = bookmark.metadata.resource_version;
-                    if !bookmark.metadata.annotations.contains_key(INITIAL_END) {
+            State::Initial(mut events) => {
+                match next_event(&mut events, ANSWER).await.map_err(|_| Interruption::NoAnswer(ANSWER))? {
+                    Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
                         self.state = State::Initial(events);
-                        return Ok(None);
+                        Ok(Some(Event::Listed(object)))
                     }
-                    self.state = State::Watching(version.clone(), events);
-                    Ok(Some(Event::InitDone(version)))
+                    Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                        let version = bookmark.metadata.resource_version;
+                        if !bookmark.metadata.annotations.contains_key(INITIAL_END) {
+                            self.state = State::Initial(events);
+                            return Ok(None);
+                        }
+                        self.state = State::Watching(version.clone(), events);
+                        Ok(Some(Event::InitDone(version)))
+                    }
+                    Some(Ok(WatchEvent::Error(status))) => Err(Interruption::Ended(status.boxed())),
+                    Some(Err(error)) => {
+                        // Only one line cannot be read; if the connection is broken, the stream ends next.
+                        self.state = State::Initial(events);
+                        Err(Interruption::Broken(error))
+                    }
+                    // No object may be deleted during the list; a list that is cut off is read again.
+                    Some(Ok(WatchEvent::Deleted(_))) | None => Err(Interruption::CutOff),
                 }
-                Some(Ok(WatchEvent::Error(status))) => Err(Interruption::Ended(status.boxed())),
-                Some(Err(error)) => {
-                    // Only one line cannot be read; if the connection is broken, the stream ends next.
-                    self.state = State::Initial(events);
-                    Err(Interruption::Broken(error))
-                }
-                // No object may be deleted during the list; a list that is cut off is read again.
-                Some(Ok(WatchEvent::Deleted(_))) | None => Err(Interruption::CutOff),
-            },
+            }
             State::Listed(version) => match self.open(false, &version).await {
                 Ok(events) => {
                     self.state = State::Watching(version, events);
@@ -306,36 +334,42 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     Err(interruption)
                 }
             },
-            State::Watching(version, mut events) => match next_event(&mut events).await {
-                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                    self.state = State::Watching(version_of(&object)?, events);
-                    Ok(Some(Event::Apply(object)))
-                }
-                Some(Ok(WatchEvent::Deleted(object))) => {
-                    self.state = State::Watching(version_of(&object)?, events);
-                    Ok(Some(Event::Delete(object)))
-                }
-                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
-                    let version = bookmark.metadata.resource_version;
-                    self.state = State::Watching(version.clone(), events);
-                    Ok(Some(Event::Bookmark(version)))
-                }
-                Some(Ok(WatchEvent::Error(status))) => {
-                    // 410: the server no longer has the events that we have not received, so the list is read again.
-                    if status.code != 410 {
-                        self.state = State::Listed(version);
+            State::Watching(version, mut events) => {
+                match next_event(&mut events, SERVER_CLOSES + CLOSES_LATE).await.unwrap_or_default() {
+                    Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                        self.state = State::Watching(version_of(&object)?, events);
+                        Ok(Some(Event::Apply(object)))
                     }
-                    Err(Interruption::Ended(status.boxed()))
+                    Some(Ok(WatchEvent::Deleted(object))) => {
+                        self.state = State::Watching(version_of(&object)?, events);
+                        Ok(Some(Event::Delete(object)))
+                    }
+                    Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                        let version = bookmark.metadata.resource_version;
+                        self.state = State::Watching(version.clone(), events);
+                        Ok(Some(Event::Bookmark(version)))
+                    }
+                    Some(Ok(WatchEvent::Error(status))) => {
+                        // 410: the server no longer has the events that we have not received, so the list is read again.
+                        if status.code != 410 {
+                            self.state = State::Listed(version);
+                        }
+                        Err(Interruption::Ended(status.boxed()))
+                    }
+                    Some(Err(error)) => {
+                        self.state = State::Watching(version, events);
+                        Err(Interruption::Broken(error))
+                    }
+                    None => {
+                        self.state = State::Listed(version);
+                        let open = self.opened.map(|opened| clock::instant().saturating_duration_since(opened));
+                        match open.is_some_and(|open| open < AT_ONCE) {
+                            true => Err(Interruption::Closed),
+                            false => Ok(None),
+                        }
+                    }
                 }
-                Some(Err(error)) => {
-                    self.state = State::Watching(version, events);
-                    Err(Interruption::Broken(error))
-                }
-                None => {
-                    self.state = State::Listed(version);
-                    Ok(None)
-                }
-            },
+            }
         }
     }
 }
@@ -344,10 +378,12 @@ fn version_of<K: kube::Resource>(object: &K) -> Result<String, Interruption> {
     object.meta().resource_version.clone().filter(|version| !version.is_empty()).ok_or(Interruption::NoVersion)
 }
 
-/// The next event; `None` if the server has closed the watch, or should have.
-async fn next_event<K>(events: &mut Events<K>) -> Option<kube::Result<WatchEvent<K>>> {
-    let limit = Duration::from_secs(SERVER_CLOSES.into()) + CLOSES_LATE;
-    tokio::time::timeout(limit, events.next()).await.ok().flatten()
+/// The next event; `None` if the server has closed the watch, and an error if nothing came within this time.
+async fn next_event<K>(
+    events: &mut Events<K>,
+    within: Duration,
+) -> Result<Option<kube::Result<WatchEvent<K>>>, tokio::time::error::Elapsed> {
+    tokio::time::timeout(within, events.next()).await
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Watches: one per resource, each an endless list-and-watch that produces changes of the snapshot.
 //!
 //! The stream restarts after errors with a growing delay, lists again after a 410, and abandons connections that are silent for
-//! longer than the server would be. No watch ends before it is cancelled.
+//! longer than the server would be. No watch ends before it is cancelled. Only an object, a bookmark or the end of a list is progress: an
+//! API server may open a watch and end it at once ([`progress`](super::progress)).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
 use super::metrics::Metrics;
-use super::stream::{self, Event, Interruption};
+use super::progress::Progress;
+use super::stream::{self, Event};
 use super::view::{PriorityClassView, ServiceView, View, Viewed, resource};
 use crate::annotations;
+use crate::runtime::clock;
 use crate::snapshot::{
     Change, Group, GroupApi, GroupKey, Namespace, Node, ObservedPod, PodChange, RelatedChange, Replaced, ServiceOwner,
 };
@@ -79,38 +82,37 @@ pub(super) struct Sink {
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// Watches until `stop` is cancelled. Lists are streamed (`sendInitialEvents`, Kubernetes 1.32 and newer) if that is requested
-/// and served: the API server then sends objects one by one from its cache instead of building the whole list.
-pub(super) async fn run<S: Source>(
-    client: kube::Client,
-    source: S,
-    mut streaming: bool,
-    sink: Sink,
-    stop: CancellationToken,
-) {
-    while let Stopped::NotServed = follow(&client, &source, streaming, &sink, &stop).await {
-        tracing::debug!(resource = source.name(), "the API server does not stream lists; listing in pages");
-        streaming = false;
-    }
+/// Watches until `stop` is cancelled, with lists in pages.
+pub(super) async fn run<S: Source>(client: kube::Client, source: S, sink: Sink, stop: CancellationToken) {
+    let mut progress = sink.metrics.unseen.follow(source.name());
+    follow(&client, &source, false, (&sink, &mut progress), &stop).await;
 }
 
-/// Watches pods, the one resource with very many objects: lists are streamed if the server is new enough to know the parameter
-/// (older ones ignore it, and would never report that the list is complete). The watch starts again whenever `again` changes,
-/// because a poll found something that it should have shown.
+/// Watches pods, the one resource with very many objects: lists are streamed (`sendInitialEvents`, Kubernetes 1.32 and newer), if the
+/// server is new enough to know the parameter (older ones ignore it, and would never report that the list is complete). It then sends
+/// objects one by one from its cache instead of building the whole list. The watch starts again whenever `again` changes, because a
+/// poll found something that it should have shown.
 pub(super) async fn run_pods(
     client: kube::Client,
     mut again: channel::Receiver<u64>,
     sink: Sink,
     stop: CancellationToken,
 ) {
+    let mut progress = sink.metrics.unseen.follow(Pods.name());
     while !stop.is_cancelled() {
         let asked = tokio::time::timeout(VERSION_LIMIT, client.apiserver_version()).await;
         let streaming =
             asked.is_ok_and(|version| version.is_ok_and(|version| streams_lists(&version.major, &version.minor)));
         let this = stop.child_token();
+        let following = async {
+            if let Stopped::NotStreamed = follow(&client, &Pods, streaming, (&sink, &mut progress), &this).await {
+                tracing::info!("the API server does not stream the list of pods; it is read in pages");
+                follow(&client, &Pods, false, (&sink, &mut progress), &this).await;
+            }
+        };
         tokio::select! {
             biased;
-            () = run(client.clone(), Pods, streaming, sink.clone(), this.clone()) => {}
+            () = following => {}
             Ok(()) = again.changed() => {
                 tracing::warn!("the watch of pods is silent or has lost a change; restarting it");
                 this.cancel();
@@ -137,14 +139,17 @@ enum Stopped {
     /// It was cancelled.
     Stopped,
     /// The server does not stream lists.
-    NotServed,
+    NotStreamed,
 }
+
+/// Streamed lists that may end before they are complete, one after the other.
+const MOST_CUT: u32 = 2;
 
 async fn follow<S: Source>(
     client: &kube::Client,
     source: &S,
     streaming: bool,
-    sink: &Sink,
+    (sink, progress): (&Sink, &mut Progress),
     stop: &CancellationToken,
 ) -> Stopped {
     let resource = source.resource();
@@ -152,15 +157,32 @@ async fn follow<S: Source>(
     let config = stream::Config { labels: source.labels(), fields: None, streaming };
     let events = stream::events(api, config).take_until(stop.cancelled());
     let mut events = std::pin::pin!(events);
-    let (mut listing, mut failing, mut listed) = (Vec::new(), false, false);
+    progress.lost();
+    let (mut listing, mut failing) = (Vec::new(), false);
+    // Whether a list is not complete, and how many streamed ones were cut.
+    let (mut is_listing, mut cut) = (true, 0);
     let name = source.name();
     let followed = |message: WatchMessage| Some(message).filter(|_| S::IS_FOLLOWED).into_iter();
-    while let Some(event) = events.next().await {
+    loop {
+        let event = tokio::select! {
+            biased;
+            event = events.next() => event,
+            () = clock::until(progress.next()) => {
+                progress.look();
+                continue;
+            }
+        };
+        let Some(event) = event else { break };
         let messages: Vec<WatchMessage> = match event {
-            // The streamed list is rejected outright, or fails repeatedly before any list was complete: an API server on an older
-            // etcd answers 500 to every one.
-            Err(error) if streaming && !listed && (is_refused(&error) || failing) => return Stopped::NotServed,
             Err(error) => {
+                is_listing |= error.relists();
+                if streaming && is_listing {
+                    cut += error.unstreamed();
+                    if cut >= MOST_CUT {
+                        return Stopped::NotStreamed;
+                    }
+                }
+                progress.lost();
                 sink.metrics.watch_errors.with_label_values(&[name]).inc();
                 // After a 410 the watch lists again, and a restart of the server cuts connections: neither is worth a warning the
                 // first time.
@@ -177,9 +199,17 @@ async fn follow<S: Source>(
             }
             Ok(Event::Init) => {
                 listing.clear();
-                followed(WatchMessage::PodListStarted).collect()
+                if !send(sink, followed(WatchMessage::PodListStarted)).await {
+                    break;
+                }
+                continue;
+            }
+            Ok(Event::Opened) => {
+                progress.opened();
+                continue;
             }
             Ok(Event::Listed(seen)) => {
+                failing = false;
                 match open(seen, name, &sink.metrics) {
                     Ok((seen, view)) => listing.extend(source.item(&seen, view)),
                     Err(uid) if S::IS_FOLLOWED => {
@@ -195,7 +225,7 @@ async fn follow<S: Source>(
                 vec![list_of(source.all(std::mem::take(&mut listing)))]
             }
             Ok(Event::InitDone(version)) => {
-                listed = true;
+                (cut, is_listing) = (0, false);
                 let last = Some(list_of(source.all(std::mem::take(&mut listing)))).into_iter();
                 let up_to = followed(WatchMessage::PodBookmark(version.into()));
                 last.chain(followed(WatchMessage::PodListFinished)).chain(up_to).collect()
@@ -212,16 +242,26 @@ async fn follow<S: Source>(
                 vec![WatchMessage::Change(source.removed(&seen))]
             }
             Ok(Event::Bookmark(version)) => followed(WatchMessage::PodBookmark(version.into())).collect(),
-            Ok(Event::Opened) => Vec::new(),
         };
         failing = false;
-        for message in messages {
-            if sink.changes.send(message).await.is_err() {
-                return Stopped::Stopped; // The writer has stopped.
-            }
+        if !is_listing {
+            progress.made();
+        }
+        if !send(sink, messages).await {
+            break;
         }
     }
     Stopped::Stopped
+}
+
+/// Whether the writer received all messages; it may have stopped.
+async fn send(sink: &Sink, messages: impl IntoIterator<Item = WatchMessage>) -> bool {
+    for message in messages {
+        if sink.changes.send(message).await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// The message for a list, or for a part of a list of pods.
@@ -230,11 +270,6 @@ fn list_of(all: Change) -> WatchMessage {
         Change::Pods(PodChange::Listed(part)) => WatchMessage::PodListPage(part),
         change => WatchMessage::Change(change),
     }
-}
-
-/// Whether the server rejects the parameters of a streamed list.
-fn is_refused(error: &Interruption) -> bool {
-    matches!(error, Interruption::Open(kube::Error::Api(status)) if status.code == 422 || status.code == 400)
 }
 
 /// Takes the view of an object. An object that cannot be read is counted, and only its uid is returned.
@@ -527,8 +562,9 @@ mod tests {
             }
             unreadable
         };
+        let mut progress = sink.metrics.unseen.follow("pods");
         let unreadable = tokio::select! {
-            _ = follow(&client, &Pods, false, &sink, &stop) => panic!("the watch ended unexpectedly"),
+            _ = follow(&client, &Pods, false, (&sink, &mut progress), &stop) => panic!("the watch ended unexpectedly"),
             unreadable = tokio::time::timeout(Duration::from_secs(10), reading) => unreadable.expect("both uids are passed on"),
         };
         assert_eq!(unreadable, ["bad", "worse"]);

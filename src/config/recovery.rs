@@ -14,7 +14,8 @@ use crate::policy::{self, DriverAccess, RecoveryRule, RuleSettings};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Recovery {
-    /// Whether rules may delete pods. If false, rules in mode act report what they would delete.
+    /// Whether rules may delete pods: those in mode act, which orphans and refused have unless another mode is named. If false, the
+    /// default, rules in mode act report what they would delete.
     pub act: bool,
     /// How many pods all rules together may delete in the whole cluster, such as 5000/h.
     pub budget: Budget,
@@ -264,6 +265,9 @@ pub(super) fn warnings(file: &Recovery) -> Vec<String> {
     for (rule, its) in rules(file) {
         let acts = file.act && its.mode.map_or(rule.defaults().mode, |mode| mode.0) == policy::Mode::Act;
         let key = rule.as_str();
+        if !file.act && its.mode == Some(Mode(policy::Mode::Act)) {
+            warnings.push(format!("recovery.{key}.mode is act, but recovery.act is false: the rule only reports"));
+        }
         if acts && without_views && rule.needs_polls() {
             warnings.push(format!(
                 "recovery.{key}.mode is act, but recovery.driverView.access is none: without its driver's view no executor is deleted"

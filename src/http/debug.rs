@@ -26,6 +26,9 @@ use crate::views::{self, History};
 /// leader or the API server is unreachable, so that the data may be stale.
 pub const LEADER_STATE_HEADER: &str = "spark-usher-leader-state";
 
+/// Response header with the resources that the replica does not see, and since when, if there are any.
+pub const UNSEEN_HEADER: &str = "spark-usher-unseen";
+
 /// State that the debug routes show.
 #[derive(Clone)]
 pub struct DebugState {
@@ -35,6 +38,8 @@ pub struct DebugState {
     pub history: Arc<ArcSwap<History>>,
     /// Leader state of this replica.
     pub leader_state: Arc<dyn Fn() -> LeaderState + Send + Sync>,
+    /// The resources that this replica does not see.
+    pub unseen: Arc<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 /// Routes of the debug port, and those of the web page. Only requests to these names are answered.
@@ -112,13 +117,16 @@ impl Debug {
         self,
         report: impl FnOnce(&Snapshot, &History) -> serde_json::Result<Vec<u8>> + Send + 'static,
     ) -> Response {
-        let DebugState { snapshot, history, leader_state } = self.shown;
+        let DebugState { snapshot, history, leader_state, unseen } = self.shown;
         match self.background.run(move || report(&snapshot.load(), &history.load())).await {
             Some(Ok(text)) => {
                 let mut response = text.into_response();
                 let headers = response.headers_mut();
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 headers.insert(LEADER_STATE_HEADER, HeaderValue::from_static((leader_state)().as_str()));
+                if let Some(unseen) = (unseen)().and_then(|text| HeaderValue::try_from(text).ok()) {
+                    headers.insert(UNSEEN_HEADER, unseen);
+                }
                 response
             }
             Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

@@ -337,6 +337,8 @@ mod tests {
                 state: "leader",
                 leader: None,
                 is_complete: true,
+                unseen: None,
+                deletions: "no pods are deleted".to_owned(),
                 certificate_until: None,
                 port: 6060,
             }

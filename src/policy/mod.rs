@@ -1,5 +1,6 @@
 //! Policies as the core reads them: validated and fully parsed. `config` creates them from the file.
 
+mod deletions;
 pub mod matching;
 pub mod nodes;
 pub mod overrides;
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use deletions::deletions;
 pub use matching::{Match, Pattern};
 pub use nodes::NodeSettings;
 pub use recovery::{Budget, DriverAccess, DriverViews, Mode, Recovery, RecoveryRule, RuleSettings};

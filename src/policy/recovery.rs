@@ -11,7 +11,7 @@ use serde::Deserialize;
 pub struct Recovery {
     /// How drivers are polled.
     pub driver_view: DriverViews,
-    /// Whether rules may delete pods. If not, rules in mode `act` report what they would delete.
+    /// Whether rules may delete pods, which a team has to turn on. If not, rules in mode `act` report what they would delete.
     pub acts: bool,
     /// Whether nothing is written at all (`lifecycle.dryRun`): rules in mode `act` report what they would delete.
     pub dry_run: bool,
@@ -27,7 +27,7 @@ impl Default for Recovery {
     fn default() -> Self {
         Recovery {
             driver_view: DriverViews::default(),
-            acts: true,
+            acts: false,
             dry_run: false,
             budget: Budget { count: 5000, per: HOUR },
             given_up_views: 10,
@@ -205,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn only_rules_for_pods_that_no_driver_manages_act_by_default() {
-        let acting = RecoveryRule::ALL.into_iter().filter(|rule| Recovery::default().may_act(*rule));
+    fn no_rule_acts_by_default_and_with_act_those_for_pods_that_no_driver_manages() {
+        assert!(!RecoveryRule::ALL.iter().any(|rule| Recovery::default().may_act(*rule)));
+        let acts = Recovery { acts: true, ..Recovery::default() };
+        let acting = RecoveryRule::ALL.into_iter().filter(|rule| acts.may_act(*rule));
         assert_eq!(acting.collect::<Vec<_>>(), [RecoveryRule::Orphans, RecoveryRule::Refused]);
-        let none = Recovery { acts: false, ..Recovery::default() };
-        assert!(!RecoveryRule::ALL.iter().any(|rule| none.may_act(*rule)));
     }
 }

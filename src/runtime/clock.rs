@@ -24,6 +24,14 @@ pub fn instant() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
+/// Sleeps until an instant, or for ever.
+pub async fn until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// For simulations: sets this thread's wall clock to this time, from which it advances with the monotonic clock.
 pub fn simulate(wall: Timestamp) {
     SIMULATED.set(Some((wall, instant())));

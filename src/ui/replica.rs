@@ -20,6 +20,10 @@ pub struct ReplicaReport {
     pub leader: Option<String>,
     /// Whether the first list of every resource is complete.
     pub is_complete: bool,
+    /// The resources that it does not see, and since when.
+    pub unseen: Option<String>,
+    /// Which pods it deletes as the leader ([`deletions`](crate::policy::deletions())).
+    pub deletions: String,
     /// When the certificate that it serves expires; `None` while it has none.
     pub certificate_until: Option<String>,
     /// The port of the debug listener.
@@ -44,6 +48,9 @@ pub(super) fn caution(replica: &ReplicaReport) -> Markup {
     html! {
         @if !replica.is_complete {
             p.caution role="note" { "This replica has not read the whole cluster yet: applications may be missing." }
+        }
+        @if let Some(unseen) = &replica.unseen {
+            p.caution role="note" { "This replica does not see " (text(unseen)) ": the API server does not complete the list, or does not open the watch." }
         }
         @if replica.state == "follower" {
             p.caution role="note" {
@@ -74,13 +81,14 @@ pub(super) fn page(replica: &ReplicaReport, now: Timestamp) -> Markup {
                 @else if let Some(leader) = &replica.leader { (text(leader)) }
                 @else { "unknown" }
             } }
-            div { dt { "Cluster" } dd { @if replica.is_complete { (badge(Kind::Good, "read")) } @else { (badge(Kind::Waiting, "being read")) } } }
+            div { dt { "Cluster" } dd { @if replica.unseen.is_some() { (badge(Kind::Bad, "not seen")) } @else if replica.is_complete { (badge(Kind::Good, "read")) } @else { (badge(Kind::Waiting, "being read")) } } }
             div { dt { "Certificate" } dd {
                 @match (&replica.certificate_until, days) {
                     (Some(time), Some(days)) => { (badge(if days > 6 { Kind::Good } else { Kind::Bad }, &format!("expires in {days} days"))) " " span.quiet { (time) } }
                     _ => { (badge(Kind::Bad, "none")) }
                 }
             } }
+            div { dt { "Deletions" } dd { (text(&replica.deletions)) } }
             div { dt { "Version" } dd { (env!("CARGO_PKG_VERSION")) } }
         }
         @if let Some(command) = replica.to_leader() { p { "The leader's page: " code { (text(&command)) } } }

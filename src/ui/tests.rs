@@ -24,6 +24,8 @@ fn replica() -> ReplicaReport {
         state: "leader",
         leader: None,
         is_complete: true,
+        unseen: None,
+        deletions: "no pods are deleted".to_owned(),
         certificate_until: Some("2026-12-24T10:00:00Z".to_owned()),
         port: 6060,
     }

@@ -35,5 +35,6 @@ mod submit;
 #[path = "../support/mod.rs"]
 mod support;
 mod validating_policy;
+mod watches;
 mod web_page;
 mod workloads;

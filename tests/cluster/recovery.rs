@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 /// Rules that act soon, with a budget that grows by one deletion a second.
 const ACTS: &str = "recovery:
+  act: true
   budget: 3600/h
   driverView: {interval: 5s}
   stuck: {mode: act, after: 10s, budget: 3600/h}

@@ -112,7 +112,7 @@ fn registered_executors_are_never_found() {
     let all = RecoveryRule::ALL
         .into_iter()
         .filter(|rule| rule.can_act())
-        .fold(Recovery::default(), |all, rule| all.with_rule(rule, act(rule).rule(rule)));
+        .fold(acting(), |all, rule| all.with_rule(rule, act(rule).rule(rule)));
     let mut scene = Scene::new(all);
     scene.harness.observe(&running(1));
     // Its status is late.
@@ -182,7 +182,7 @@ fn executor_that_was_given_up_is_deleted_after_ten_views_unless_the_application_
 
 #[test]
 fn executors_that_vanished_are_reported_on_their_driver() {
-    let mut scene = Scene::new(Recovery::default());
+    let mut scene = Scene::new(acting());
     scene.harness.observe(&running(1));
     scene.registered(&[1, 2, 3]);
     scene.run(100);
@@ -281,7 +281,7 @@ fn check_stopped() {
 
 #[test]
 fn orphans_are_deleted_by_default_if_their_own_owner_is_gone() {
-    let mut scene = Scene::new(Recovery::default());
+    let mut scene = Scene::new(acting());
     scene.harness.observe(&running(1));
     scene.harness.observe(&running(2).phase("Pending"));
     scene.harness.observe(&without_owner(running(3)));
@@ -300,7 +300,7 @@ fn orphans_are_deleted_by_default_if_their_own_owner_is_gone() {
 
 #[test]
 fn orphans_of_a_driver_that_keeps_its_executors_are_reported() {
-    let mut scene = Scene::with_conf(Recovery::default(), "spark.kubernetes.executor.deleteOnTermination=false");
+    let mut scene = Scene::with_conf(acting(), "spark.kubernetes.executor.deleteOnTermination=false");
     scene.harness.observe(&running(1));
     scene.run(10);
     scene.harness.delete_pod("nb-driver", DRIVER_UID);
@@ -314,7 +314,7 @@ fn pods_that_a_kubelet_refused_are_deleted_after_an_hour() {
     for (reason, is_deleted) in
         [("OutOfcpu", true), ("UnexpectedAdmissionError", true), ("Evicted", true), ("Error", false)]
     {
-        let mut scene = Scene::new(Recovery::default());
+        let mut scene = Scene::new(acting());
         let mut pod = version(running(1), 5).phase("Failed");
         pod.0["status"]["reason"] = reason.into();
         scene.harness.observe(&pod);
@@ -326,7 +326,7 @@ fn pods_that_a_kubelet_refused_are_deleted_after_an_hour() {
         assert!(scene.deletions().iter().all(|(_, deletion)| deletion.check == Check::Version));
     }
     // Nothing is known of its driver.
-    let mut scene = Scene::new(Recovery::default());
+    let mut scene = Scene::new(acting());
     let mut pod = without_owner(version(running(1), 5)).phase("Failed").label("spark-app-selector", "other");
     pod.0["status"]["reason"] = "OutOfcpu".into();
     scene.harness.observe(&pod);
@@ -339,7 +339,7 @@ fn pods_that_a_kubelet_refused_are_deleted_after_an_hour() {
 #[test]
 fn executors_of_a_workload_are_never_deleted() {
     let all = RecoveryRule::ALL.into_iter().filter(|rule| rule.can_act());
-    let mut scene = Scene::new(all.fold(Recovery::default(), |all, rule| all.with_rule(rule, act(rule).rule(rule))));
+    let mut scene = Scene::new(all.fold(acting(), |all, rule| all.with_rule(rule, act(rule).rule(rule))));
     let owned = |pod: PodBuilder| without_owner(pod).owned_by("StatefulSet", "set", "s").spec("nodeName", "node-1");
     let mut refused = owned(version(running(1), 5)).phase("Failed");
     refused.0["status"]["reason"] = "OutOfcpu".into();
@@ -369,7 +369,7 @@ fn terminating_executor_is_deleted_by_force_only_in_mode_act_and_without_finaliz
     for (recovery, finalizers, outcome) in [
         (act(RecoveryRule::Terminating), &[][..], Outcome::Deleting),
         (act(RecoveryRule::Terminating), &["a/b"], Outcome::Kept(NoRemedy::Finalizers)),
-        (Recovery::default(), &[], Outcome::Warned(condition)),
+        (acting(), &[], Outcome::Warned(condition)),
         (Recovery { acts: false, ..act(RecoveryRule::Terminating) }, &[], Outcome::NotActing(condition)),
         (Recovery { dry_run: true, ..act(RecoveryRule::Terminating) }, &[], Outcome::DryRun(condition)),
     ] {
@@ -389,7 +389,7 @@ fn terminating_executor_is_deleted_by_force_only_in_mode_act_and_without_finaliz
 
 /// The findings about a PodGroup in these phases, 350 seconds each; with an executor in this phase.
 fn group_findings(phases: &[&str], started: bool, executor: &str) -> Vec<usize> {
-    let mut scene = Scene::new(Recovery::default());
+    let mut scene = Scene::new(acting());
     let key = GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
     let group = |phase: &str| Group {
         uid: "g".into(),
@@ -458,7 +458,7 @@ fn mode_off_finds_nothing_and_one_setting_stops_all_deletions() {
     let rules = |mode| {
         RecoveryRule::ALL
             .into_iter()
-            .fold(Recovery::default(), |all, rule| all.with_rule(rule, RuleSettings { mode, ..act(rule).rule(rule) }))
+            .fold(acting(), |all, rule| all.with_rule(rule, RuleSettings { mode, ..act(rule).rule(rule) }))
     };
     let story = |scene: &mut Scene| {
         scene.harness.observe(&starting(1));
@@ -492,7 +492,7 @@ fn mode_off_finds_nothing_and_one_setting_stops_all_deletions() {
 fn budget_bounds_deletions_and_the_finding_states_when_it_is_available() {
     let rule = RecoveryRule::Stuck;
     let settings = RuleSettings { mode: Mode::Act, ..rule.defaults() };
-    let mut scene = Scene::new(Recovery::default().with_rule(rule, settings));
+    let mut scene = Scene::new(acting().with_rule(rule, settings));
     scene.obeys = true;
     for id in 1..=20 {
         scene.harness.observe(&starting(id));
@@ -511,7 +511,7 @@ fn budget_bounds_deletions_and_the_finding_states_when_it_is_available() {
 fn new_leader_begins_with_an_empty_budget() {
     let rule = RecoveryRule::Orphans;
     let budget = Budget { count: 60, per: Duration::from_secs(3600) };
-    let mut scene = Scene::new(Recovery::default().with_rule(rule, RuleSettings { budget, ..rule.defaults() }));
+    let mut scene = Scene::new(acting().with_rule(rule, RuleSettings { budget, ..rule.defaults() }));
     for id in 1..=100 {
         scene.harness.observe(&running(id));
     }
@@ -537,7 +537,7 @@ fn check_attempts() {
     const UIDS: [&str; 6] = ["uid-exec-1", "uid-exec-2", "uid-exec-3", "uid-exec-4", "uid-exec-5", "uid-exec-6"];
     let rule = RecoveryRule::Terminating;
     let settings = RuleSettings { mode: Mode::Act, ..rule.defaults() };
-    let mut scene = Scene::new(Recovery::default().with_rule(rule, settings));
+    let mut scene = Scene::new(acting().with_rule(rule, settings));
     scene.run(3600);
     // The nodes of five exist, that of the sixth does not.
     scene.not_confirmed = UIDS[..5].to_vec();
@@ -578,7 +578,7 @@ fn live_executors_of_a_driver_that_keeps_its_executors_are_only_reported() {
 
 fn check_live_kept() {
     let all = [RecoveryRule::Stuck, RecoveryRule::Unregistered, RecoveryRule::GivenUp];
-    let recovery = all.into_iter().fold(Recovery::default(), |all, rule| all.with_rule(rule, act(rule).rule(rule)));
+    let recovery = all.into_iter().fold(acting(), |all, rule| all.with_rule(rule, act(rule).rule(rule)));
     let mut scene = Scene::with_conf(recovery, "spark.kubernetes.executor.deleteOnTermination=false");
     scene.harness.observe(&starting(1));
     scene.harness.observe(&running(2));
@@ -593,7 +593,7 @@ fn check_live_kept() {
 
 #[test]
 fn finding_that_persists_is_reported_once_an_hour() {
-    let mut scene = Scene::new(Recovery::default());
+    let mut scene = Scene::new(acting());
     scene.harness.observe(&starting(1));
     scene.run(600 + 2 * 3600 + 120);
     let events = scene.actions.iter().filter(|(_, action)| action.reason() == Some(Reason::ExecutorStuck)).count();

@@ -140,3 +140,18 @@ A map without its nulls, as JSON: the program reads a null in the policy file as
 {{- end }}
 {{- toJson $kept }}
 {{- end }}
+
+{{- /* The recovery rules that delete pods, with blanks between them. Helm reads the mode off as the boolean false. */}}
+{{- define "spark-usher.acting" -}}
+{{- $config := include "spark-usher.withoutNulls" .Values.config | fromJson }}
+{{- $recovery := dig "recovery" dict $config }}
+{{- $acting := list }}
+{{- if eq (toString (dig "act" false $recovery)) "true" }}
+{{- range $rule, $mode := dict "stuck" "warn" "unregistered" "warn" "givenUp" "warn" "hopeless" "warn" "zombieDriver" "warn" "orphans" "act" "refused" "act" "terminating" "warn" }}
+{{- if eq (toString (dig $rule "mode" $mode $recovery)) "act" }}
+{{- $acting = append $acting $rule }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- join " " $acting }}
+{{- end }}

@@ -11,12 +11,14 @@ use serde_json::Value;
 
 use super::finding::{Finding, readable};
 use super::gather::{Facts, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
+use crate::cluster::lease::UNSEEN_ANNOTATION;
 use crate::gang::early_pods::{self, Version};
 use crate::json::{at, controller, entries, list, text};
-use crate::policy::{Policies, Policy};
+use crate::policy::{Policies, Policy, deletions};
 use crate::snapshot::Namespace;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
+use crate::text::shown;
 use crate::tls::load::load;
 use crate::tls::rotation::verifies;
 use crate::{annotations, config, gang};
@@ -95,6 +97,7 @@ fn policy(facts: &Facts, out: &mut Vec<Finding>) -> Option<Policies> {
         PolicyFile::Text(text) => text,
         PolicyFile::None => {
             out.push(Finding::ok("no policy file: executors get their ownerReference, and no scheduling fields"));
+            out.push(Finding::ok(deletions(&Policies::default())));
             return Some(Policies::default());
         }
         PolicyFile::Missing(what) => {
@@ -110,6 +113,7 @@ fn policy(facts: &Facts, out: &mut Vec<Finding>) -> Option<Policies> {
             }
             let count = config.policies.listed().len();
             out.push(Finding::ok(format!("the policy file is valid; policies: {count}")));
+            out.push(Finding::ok(deletions(&config.policies)));
             Some((*config.policies).clone())
         }
         Err(error) => {
@@ -164,6 +168,14 @@ fn deployment(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) ->
             "search the logs for \"cannot read or write the Lease\": a permission may be missing; or this machine's clock differs",
         ),
     });
+    let unseen =
+        lease.as_ref().map(|lease| text(lease, &["metadata", "annotations", UNSEEN_ANNOTATION])).unwrap_or_default();
+    if !unseen.is_empty() {
+        out.push(Finding::failed(
+            format!("{holder} does not see {}: it decides without them", shown(unseen)),
+            "search its log for \"does not complete the list\" and \"the watch failed\": a permission may be missing, or the API server cannot serve the watch",
+        ));
+    }
     true
 }
 

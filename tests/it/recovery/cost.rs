@@ -27,7 +27,7 @@ fn on_node(pod: PodBuilder) -> PodBuilder {
 }
 
 fn warn_only() -> Recovery {
-    Recovery { acts: false, ..Recovery::default() }
+    Recovery { acts: false, ..acting() }
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn executors_on_nodes_wait_for_their_gang_or_for_their_node() {
 
 #[test]
 fn rejected_executors_cost_from_their_creation_and_deleted_ones_give_back() {
-    let mut scene = Scene::new(Recovery::default());
+    let mut scene = Scene::new(acting());
     let created = (scene.harness.now().wall - std::time::Duration::from_secs(20)).to_string();
     let mut pod = on_node(version(running(1), 5)).phase("Failed");
     pod.0["status"]["reason"] = "OutOfcpu".into();

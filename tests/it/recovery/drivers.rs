@@ -81,7 +81,7 @@ fn review_less(id: u32) -> PodBuilder {
 
 #[test]
 fn refused_executors_of_an_account_that_is_bound_to_no_pod_are_only_reported() {
-    let mut scene = Scene::new(Recovery::default());
+    let mut scene = Scene::new(acting());
     // A driver outside the cluster: its account signs, and no pod is known.
     let outside = signed(&mut scene, &executor(1).created_by("jane"));
     scene.harness.observe(&evicted(outside));
@@ -97,7 +97,7 @@ fn driver_that_ended_before_a_restart_still_keeps_its_executors() {
 pub(super) fn check_owner_keeps() {
     for (keeps, expected) in [("false", 0), ("true", 2)] {
         let conf = format!("spark.kubernetes.executor.deleteOnTermination={keeps}");
-        let mut scene = Scene::with_conf(Recovery::default(), &conf);
+        let mut scene = Scene::with_conf(acting(), &conf);
         scene.harness.observe(&version(driver().conf_map("c").ip("10.0.0.5"), 9).phase("Failed"));
         // The driver's token is bound to no pod.
         let owned = |id| executor(id).owned_by("Pod", "nb-driver", DRIVER_UID);
@@ -182,7 +182,7 @@ fn executor_that_is_missing_in_a_view_that_forgets_or_lags_is_not_found() {
 
 #[test]
 fn address_of_a_driver_that_is_gone_names_no_other_driver() {
-    let mut scene = Scene::new(Recovery::default());
+    let mut scene = Scene::new(acting());
     let review = executor(1).driver_url("10.0.0.9").created_by_pod("notebook", "n1");
     let mut pod = signed(&mut scene, &review);
     pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
@@ -204,7 +204,7 @@ fn support_driver(name: &str, uid: &str, address: &str) -> PodBuilder {
 
 #[test]
 fn change_shortly_after_a_round_causes_another_round() {
-    let mut scene = Scene::new(Recovery::default());
+    let mut scene = Scene::new(acting());
     scene.harness.observe(&running(1));
     scene.run(30);
     // This change causes a round, and so it is too early for the next one.

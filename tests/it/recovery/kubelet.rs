@@ -20,7 +20,7 @@ fn pod_with(fault: &Value) -> PodBuilder {
 fn each_fault_is_found_by_its_rule_with_the_kubelets_own_words() {
     for fault in faults() {
         let text = |key: &str| fault[key].as_str().unwrap();
-        let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+        let mut scene = Scene::with_conf(acting(), "spark.executor.instances=1");
         scene.harness.observe(&version(running(1), 4).phase("Pending").spec("nodeName", "node-1"));
         scene.run(2);
         scene.harness.observe(&pod_with(&fault));

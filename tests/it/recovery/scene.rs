@@ -148,11 +148,16 @@ impl Scene {
     }
 }
 
+/// The defaults of a policy file with `recovery.act: true`.
+pub(super) fn acting() -> Recovery {
+    Recovery { acts: true, ..Recovery::default() }
+}
+
 /// A rule that acts, with a budget that is no limit.
 pub(super) fn act(rule: RecoveryRule) -> Recovery {
     let budget = Budget { count: 1_000_000, per: Duration::from_secs(3600) };
     let settings = RuleSettings { mode: Mode::Act, budget, ..rule.defaults() };
-    Recovery { budget, ..Recovery::default() }.with_rule(rule, settings)
+    Recovery { budget, ..acting() }.with_rule(rule, settings)
 }
 
 /// An executor that is bound to a node and does not start.

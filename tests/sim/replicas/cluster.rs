@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::apps::{App, ExecutorHistory, GRACE, Later};
-use super::connection::{Connection, Write, get};
+use super::connection::{Connection, Unstreamed, Write, get};
 use super::invariants::counted;
 use super::log::ExitLog;
 use super::replica::Replica;
@@ -135,8 +135,10 @@ impl SimCluster {
     pub fn start_replica(&mut self) {
         let number = self.started;
         self.started += 1;
-        let connection =
-            Connection::new(number, self.seed ^ (number as u64 + 1), self.is_fault_free, self.writes.clone());
+        // One API server of the histories in two cannot stream lists.
+        let unstreamed = [Unstreamed::Status(500), Unstreamed::Event, Unstreamed::Empty].get((self.seed % 6) as usize);
+        let seed = self.seed ^ (number as u64 + 1);
+        let connection = Connection::new(number, seed, self.is_fault_free, unstreamed.copied(), self.writes.clone());
         self.connections.push(connection.clone());
         let replica = Replica::start(number, connection, &self.routes, &self.policies, self.dry_run.subscribe());
         self.replicas.insert(number, replica);

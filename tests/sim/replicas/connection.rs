@@ -48,6 +48,31 @@ pub enum Flow {
     Lossy,
 }
 
+/// How an API server answers that cannot stream lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unstreamed {
+    /// With this status code.
+    Status(u16),
+    /// With 200 and an event of an error.
+    Event,
+    /// With 200 and nothing.
+    Empty,
+}
+
+impl Unstreamed {
+    fn answer(self) -> Response {
+        match self {
+            Unstreamed::Status(code) => error_response(code),
+            Unstreamed::Event => {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                    "reason": "InternalError", "message": "the storage cannot report its progress"});
+                Response::new(Body::from(format!("{}\n", json!({"type": "ERROR", "object": status}))))
+            }
+            Unstreamed::Empty => Response::new(Body::empty()),
+        }
+    }
+}
+
 /// A writing request, with the object immediately before it was served.
 #[derive(Clone, Debug)]
 pub struct Write {
@@ -73,6 +98,8 @@ pub struct Connection {
     flow: Mutex<Flow>,
     /// Without random faults.
     is_fault_free: bool,
+    /// If the API server cannot stream lists: how it answers.
+    unstreamed: Option<Unstreamed>,
     /// The last response to each list that may be served from a cache.
     cached_lists: Mutex<BTreeMap<String, CachedList>>,
     /// Requests of one kind that take long.
@@ -117,7 +144,13 @@ struct RequestFaults {
 }
 
 impl Connection {
-    pub fn new(replica: usize, seed: u64, is_fault_free: bool, writes: Arc<Mutex<Vec<Write>>>) -> Arc<Connection> {
+    pub fn new(
+        replica: usize,
+        seed: u64,
+        is_fault_free: bool,
+        unstreamed: Option<Unstreamed>,
+        writes: Arc<Mutex<Vec<Write>>>,
+    ) -> Arc<Connection> {
         Arc::new(Connection {
             replica,
             seed,
@@ -125,6 +158,7 @@ impl Connection {
             cut: Mutex::default(),
             flow: Mutex::new(Flow::Good),
             is_fault_free,
+            unstreamed,
             cached_lists: Mutex::default(),
             slow: Mutex::default(),
             rng: Mutex::default(),
@@ -246,6 +280,10 @@ impl Connection {
                 return Err(std::io::ErrorKind::ConnectionReset.into());
             }
         }
+        let lists = is_watch && query.contains("sendInitialEvents=true");
+        if let Some(unstreamed) = self.unstreamed.filter(|_| lists) {
+            return Ok(unstreamed.answer());
+        }
         if let Some(stale) = self.cached_for(&parts, &what).filter(|_| faults.is_stale) {
             return Ok(stale);
         }
@@ -264,7 +302,6 @@ impl Connection {
             return Ok(self.cache_list(&parts, response).await);
         }
         let (parts, body) = response.into_parts();
-        let lists = query.contains("sendInitialEvents=true");
         Ok(Response::from_parts(parts, self.watched(body, &faults, lists)))
     }
 

@@ -1,0 +1,113 @@
+//! API servers that cannot stream the list of pods, or serve no watch: what a replica sees then, and says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kube::Client;
+use serde_json::json;
+
+use crate::support::cluster::{Cluster, eventually};
+use crate::support::faulty::{End, Fault, Faulty};
+use crate::support::*;
+
+fn is_streamed_list(path: &str) -> bool {
+    path.starts_with("/api/v1/pods?") && path.contains("sendInitialEvents=true")
+}
+
+/// Pages of the list of pods.
+fn pages(faulty: &Faulty) -> usize {
+    let is_page = |request: &&String| request.starts_with("GET /api/v1/pods?") && request.contains("limit=500");
+    faulty.requests.lock().unwrap().iter().filter(is_page).count()
+}
+
+fn client(faulty: &Faulty) -> Client {
+    Client::try_from(kube::Config::new(faulty.url.parse().unwrap())).unwrap()
+}
+
+/// A line of a watch.
+fn event(kind: &str, object: &serde_json::Value) -> String {
+    format!("{}\n", json!({"type": kind, "object": object}))
+}
+
+/// What an API server answers whose etcd cannot report its progress.
+fn unsupported() -> String {
+    event(
+        "ERROR",
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 500,
+        "message": "storage is (re)initializing", "reason": "InternalError"}),
+    )
+}
+
+#[tokio::test]
+async fn list_of_pods_is_read_in_pages_where_it_cannot_be_streamed() {
+    let cluster = Cluster::start().await;
+    cluster.pod_by(&cluster.client, &driver()).await;
+    let pod = driver().namespace(&cluster.namespace).stored("u-1").0;
+    for (shape, fault) in [
+        ("rejected", Fault::Status(422)),
+        ("fails", Fault::Status(500)),
+        ("ERROR", Fault::Body(vec![unsupported()], End::Clean)),
+        ("empty", Fault::Body(vec![], End::Clean)),
+        ("cut", Fault::Body(vec![event("ADDED", &pod)], End::Clean)),
+        ("broken", Fault::Body(vec![event("ADDED", &pod)], End::Broken)),
+    ] {
+        let answered = fault.clone();
+        let faulty = Faulty::start(&cluster.client, move |_, path| match is_streamed_list(path) {
+            true => answered.clone(),
+            false => Fault::None,
+        })
+        .await;
+        let mut app = cluster.usher_by(&client(&faulty), "policies: []", shape).await;
+        tokio::time::timeout(Duration::from_secs(15), app.has_synced()).await.expect(shape);
+        assert!(app.snapshot().driver_pod(&cluster.namespace, "nb-driver").is_some(), "{shape}");
+        let streamed = faulty.count("sendInitialEvents=true");
+        assert!(streamed <= 2 && pages(&faulty) >= 1, "{shape}: {streamed}");
+        app.stop().await.unwrap();
+    }
+}
+
+/// One interruption says nothing about the server.
+#[tokio::test]
+async fn list_that_was_cut_once_is_streamed_again() {
+    let cluster = Cluster::start().await;
+    let cut = AtomicUsize::new(0);
+    let faulty = Faulty::start(&cluster.client, move |_, path| {
+        match is_streamed_list(path) && cut.fetch_add(1, Ordering::SeqCst) == 0 {
+            true => Fault::Body(vec![], End::Clean),
+            false => Fault::None,
+        }
+    })
+    .await;
+    let mut app = cluster.usher_by(&client(&faulty), "policies: []", "one").await;
+    tokio::time::timeout(Duration::from_secs(15), app.has_synced()).await.unwrap();
+    assert_eq!((faulty.count("sendInitialEvents=true"), pages(&faulty)), (2, 0));
+    app.stop().await.unwrap();
+}
+
+/// A watch that is answered by an empty 200 is opened again with growing pauses.
+#[tokio::test]
+async fn watch_that_ends_at_once_backs_off() {
+    let cluster = Cluster::start().await;
+    let is_ended = Arc::new(AtomicBool::new(true));
+    let ended = is_ended.clone();
+    let faulty = Faulty::start(&cluster.client, move |_, path| {
+        match path.starts_with("/api/v1/namespaces?") && path.contains("watch=") && ended.load(Ordering::SeqCst) {
+            true => Fault::Body(vec![], End::Clean),
+            false => Fault::None,
+        }
+    })
+    .await;
+    let mut app = cluster.usher_by(&client(&faulty), "policies: []", "one").await;
+    app.has_synced().await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let is_watch = |request: &&String| request.contains("/api/v1/namespaces?") && request.contains("watch=");
+    // At 0 s, 0.8 to 1.6 s, 2.4 to 4.8 s, 5.6 s at the earliest.
+    let count = faulty.requests.lock().unwrap().iter().filter(is_watch).count();
+    assert!((2..=4).contains(&count), "{count}");
+    is_ended.store(false, Ordering::SeqCst);
+    let new = format!("{}-new", cluster.namespace);
+    cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": new}})).await;
+    eventually("it is watched", async || app.snapshot().namespace(&new).is_some()).await;
+    app.stop().await.unwrap();
+}
