@@ -201,6 +201,10 @@ fn follower_says_what_it_does_not_know_and_where_the_leader_is() {
     let page = document(&Page::Apps(&[], &AppsQuery::default()), &alone);
     assert!(page.contains("No replica leads") && page.contains("has not read the whole cluster"));
     assert!(!document(&Page::Replica, &replica()).contains("class=\"caution\""));
+    let blind = ReplicaReport { unseen: Some("pods since <noon>".to_owned()), ..replica() };
+    let page = document(&Page::Apps(&[], &AppsQuery::default()), &blind);
+    assert!(page.contains("This replica does not see ") && page.contains("pods since &lt;noon&gt;"), "{page}");
+    assert!(document(&Page::Replica, &replica()).contains("no pods are deleted"));
     assert!(document(&Page::Replica, &replica()).contains("expires in 30 days"));
 }
 

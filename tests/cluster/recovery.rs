@@ -146,7 +146,7 @@ async fn mode_warn_and_the_setting_that_stops_all_deletions_report_only() {
     let driver = Driver::start().await;
     driver.show(json!([row(1, true)]));
     driver.create_application(&cluster).await;
-    let stopped = ACTS.replace("recovery:\n", "recovery:\n  act: false\n");
+    let stopped = ACTS.replace("  act: true\n", "");
     let replica = Process::start(&cluster, "r0", &stopped, &cluster.kubeconfig());
     let outcome = async || report(&replica).await["findings"][0]["outcome"].clone();
     eventually("the finding is shown", async || outcome().await == "would be deleted, but recovery.act is false").await;

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kube::Client;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
 use serde_json::json;
 
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::faulty::{End, Fault, Faulty};
+use crate::support::process::{Process, get, program};
 use crate::support::*;
 
 fn is_streamed_list(path: &str) -> bool {
@@ -110,4 +112,60 @@ async fn watch_that_ends_at_once_backs_off() {
     cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": new}})).await;
     eventually("it is watched", async || app.snapshot().namespace(&new).is_some()).await;
     app.stop().await.unwrap();
+}
+
+/// Every list of pods fails: within a minute a replica says so wherever its users look.
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_that_does_not_see_pods_says_so_within_a_minute() {
+    let cluster = Cluster::start().await;
+    let is_down = Arc::new(AtomicBool::new(true));
+    let down = is_down.clone();
+    let faulty = Faulty::start(&cluster.client, move |_, path| {
+        match path.starts_with("/api/v1/pods?") && down.load(Ordering::SeqCst) {
+            true if path.contains("watch=") => Fault::Body(vec![unsupported()], End::Clean),
+            true => Fault::Status(500),
+            false => Fault::None,
+        }
+    })
+    .await;
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": faulty.url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]});
+    let replica = Process::start(&cluster, "one", "policies: []", &kubeconfig.to_string());
+    let gauge = async || {
+        let metrics = get(replica.metrics, "/metrics").await;
+        let line =
+            metrics.lines().find(|line| line.starts_with("spark_usher_watch_unseen_since_seconds{resource=\"pods\"}"));
+        line.map_or(-1.0, |line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap())
+    };
+    eventually("the metric shows it", async || gauge().await > 1e9).await;
+    let apps = || {
+        let debug = format!("http://{}", replica.debug);
+        let output = std::process::Command::new(program()).args(["apps", "--debug", &debug]).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    tokio::time::timeout(Duration::from_secs(75), async {
+        while !apps().contains("this replica does not see pods since") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+    .await
+    .expect("within a minute");
+    let said = "the API server does not complete the list of a resource, or does not open its watch: decisions are made without what is not seen";
+    eventually("the log says it", async || replica.log_lines(said).iter().any(|line| line["resource"] == "pods")).await;
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let unseen = async || {
+        let lease = leases.get_opt("spark-usher").await.unwrap();
+        lease.and_then(|lease| lease.metadata.annotations?.remove("spark-usher.io/unseen")).unwrap_or_default()
+    };
+    eventually("doctor finds it in the Lease", async || unseen().await.starts_with("pods since ")).await;
+    assert!(get(replica.debug, "/").await.contains("This replica does not see "));
+    is_down.store(false, Ordering::SeqCst);
+    tokio::time::timeout(Duration::from_secs(60), async {
+        while gauge().await != 0.0 || !unseen().await.is_empty() || !apps().is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+    .await
+    .expect("the list is complete");
 }

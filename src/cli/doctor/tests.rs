@@ -239,6 +239,14 @@ fn dry_run_and_selector_problems_are_reported() {
 }
 
 #[test]
+fn resources_that_the_leader_does_not_see_are_reported() {
+    let mut facts = healthy();
+    facts.lease.as_mut().unwrap().as_mut().unwrap()["metadata"] =
+        json!({"annotations": {"spark-usher.io/unseen": "pods since 2026-11-26T09:00:00Z"}});
+    failed(&facts, "spark-usher-1_ab does not see pods since 2026-11-26T09:00:00Z");
+}
+
+#[test]
 fn deployment_lease_permission_and_version_problems_are_reported() {
     let mut facts = healthy();
     facts.deployments = Ok(Vec::new());
