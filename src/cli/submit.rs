@@ -104,12 +104,11 @@ pub(super) fn run(
     }
     // As for spark-submit, they are the application's: --dry-run there submits.
     let late: Vec<&str> = options.args.iter().filter_map(|word| submit_help::own_option(word)).collect();
-    if let (false, Some(resource)) = (late.is_empty(), &options.resource) {
-        let late = late.join(", ");
+    if let (Some(resource), false, false) = (&options.resource, late.is_empty(), own.spark_compatible) {
+        let (resource, late) = (one_line(resource), late.join(", "));
         writeln!(
             err,
-            "warning: what follows {resource} is passed to the application, and is no option of spark-usher there: {}",
-            one_line(&late)
+            "warning: {late} after {resource} is passed to the application: put options of spark-usher before {resource}"
         )?;
     }
     if let Some(id) = own.kill.as_ref().or(own.status.as_ref()) {

@@ -494,10 +494,11 @@ impl Elector {
             spec.acquire_time = None;
             spec.lease_duration_seconds = Some(1);
             spec.renew_time = Some(MicroTime(clock::now()));
-            if self.checkpoint.is_none()
-                && let Some(annotations) = &mut lease.metadata.annotations
-            {
-                annotations.remove(CHECKPOINT_TERM_ANNOTATION);
+            if let Some(annotations) = &mut lease.metadata.annotations {
+                annotations.remove(UNSEEN_ANNOTATION);
+                if self.checkpoint.is_none() {
+                    annotations.remove(CHECKPOINT_TERM_ANNOTATION);
+                }
             }
             if !fault_injection::injected(Bug::FinalCheckpointNotWritten) {
                 self.write_checkpoint(&mut lease);

@@ -1,6 +1,7 @@
 //! Which resources a replica does not see: their first list, or a later one, is not complete, or their watch does not open again.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,20 +14,21 @@ use crate::time::whole_second;
 /// After this time it is said, and again as often: an API server sends the first list in seconds.
 const OVERDUE: Duration = Duration::from_secs(60);
 /// A watch that is open for so long without an error works, also if nothing happens.
-const STEADY: Duration = Duration::from_secs(10);
+pub(super) const STEADY: Duration = Duration::from_secs(10);
 
 /// The resources that this replica does not see, and since when. Shared by all watches, the metrics, the page and the debug port.
 #[derive(Clone, Debug)]
 pub struct Unseen {
     /// By resource and watch: a scheduler's PodGroups have a watch of their own.
     since: Arc<Mutex<BTreeMap<(&'static str, u64), Timestamp>>>,
+    watches: Arc<AtomicU64>,
     gauge: IntGaugeVec,
 }
 
 impl Unseen {
     /// Nothing is watched yet.
     pub(super) fn new(gauge: IntGaugeVec) -> Unseen {
-        Unseen { since: Arc::default(), gauge }
+        Unseen { since: Arc::default(), watches: Arc::default(), gauge }
     }
 
     /// The resources that were not seen for a minute.
@@ -63,11 +65,7 @@ impl Unseen {
 
     /// Follows one watch of this resource. It is not seen yet.
     pub(super) fn follow(&self, name: &'static str) -> Progress {
-        let mut key = (name, 0);
-        let is_taken = |key| self.since().contains_key(&key);
-        while is_taken(key) {
-            key.1 += 1;
-        }
+        let key = (name, self.watches.fetch_add(1, Ordering::Relaxed));
         let mut progress = Progress { unseen: self.clone(), key, since: None, opened: None, next: clock::instant() };
         progress.lost();
         progress
@@ -112,14 +110,15 @@ impl Progress {
     /// When to call [`Progress::look`].
     pub(super) fn next(&self) -> Option<Instant> {
         let steady = self.opened.map(|opened| opened + STEADY);
-        self.since.and(steady.or(Some(self.next)))
+        self.since.map(|_| steady.map_or(self.next, |steady| steady.min(self.next)))
     }
 
-    /// Says that the resource is not seen if that is so for a minute, or two, and so on.
-    pub(super) fn look(&mut self) {
+    /// Says that the resource is not seen if that is so for a minute, or two, and so on. Returns whether it is seen: its watch stays open.
+    pub(super) fn look(&mut self) -> bool {
         let now = clock::instant();
         if self.opened.is_some_and(|opened| now.saturating_duration_since(opened) >= STEADY) {
-            return self.made();
+            self.made();
+            return true;
         }
         if let Some(since) = self.since.filter(|_| now >= self.next) {
             self.next = now + OVERDUE;
@@ -128,6 +127,7 @@ impl Progress {
                 "the API server does not complete the list of a resource, or does not open its watch: decisions are made without what is not seen"
             );
         }
+        false
     }
 }
 
@@ -166,11 +166,17 @@ mod tests {
         assert_eq!(names(62), ["pods"]);
         pods.opened();
         tokio::time::advance(STEADY).await;
-        pods.look();
+        assert!(pods.look());
         assert!(names(62).is_empty());
-        // Two watches of one resource, of which the second one ends.
-        let (mut one, two) = (unseen.follow("podgroups"), unseen.follow("podgroups"));
+        // Two watches of one resource, of which the second one begins later, and ends.
+        let mut one = unseen.follow("podgroups");
         one.made();
+        let mut two = unseen.follow("podgroups");
+        one.lost();
+        two.made();
+        assert_eq!(names(62), ["podgroups"]);
+        one.made();
+        two.lost();
         assert_eq!(names(62), ["podgroups"]);
         drop(two);
         assert!(names(62).is_empty());

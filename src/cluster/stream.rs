@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::client::Brief;
+use super::progress::STEADY;
 use crate::fault_injection::{self, Bug};
 use crate::runtime::{clock, random};
 
@@ -23,7 +24,7 @@ const SERVER_CLOSES: Duration = Duration::from_secs(290);
 /// A watch that the server should have closed this long ago is dead.
 const CLOSES_LATE: Duration = Duration::from_secs(5);
 /// A watch that the server closes sooner without an error was not served.
-const AT_ONCE: Duration = Duration::from_secs(5);
+const AT_ONCE: Duration = STEADY;
 /// Objects per page of a list that is not streamed.
 const PAGE: u32 = 500;
 /// Timeout of a page of a list, of the opening of a watch, and of each event of a streamed list.
@@ -95,20 +96,23 @@ impl Interruption {
 impl Interruption {
     /// Whether the list is read again.
     pub(super) fn relists(&self) -> bool {
-        self.is_expired() || matches!(self, Interruption::NoVersion)
+        // After a line that cannot be read, the watch goes on.
+        (self.is_expired() && !matches!(self, Interruption::Broken(_))) || matches!(self, Interruption::NoVersion)
     }
 
-    /// How far this, before a streamed list is complete, shows that the server cannot stream lists: 2 if it rejects the parameters, 1 if it may be so. An API server whose etcd
-    /// cannot report its progress (before 3.4.31 and 3.5.13, or another make) opens the watch and ends it with an event, answers 500,
-    /// or sends nothing. 0 for what says nothing about it, such as a connection that broke.
+    /// How much an end of a streamed list before its last bookmark speaks against streaming: 2 if the server rejects the parameters, 1 if
+    /// it may be unable. An API server whose etcd cannot report its progress (before 3.4.31 and 3.5.13, or another make) opens the watch and
+    /// ends it with an error event, answers with an error, or sends nothing. 0 for what has other causes: permissions, overload, and a
+    /// connection that could not be made.
     pub(super) fn unstreamed(&self) -> u32 {
+        let by_code = |code| match code {
+            400 | 422 => 2,
+            401 | 403 | 429 | 503 => 0,
+            _ => 1,
+        };
         match self {
-            Interruption::Open(kube::Error::Api(status)) => match status.code {
-                400 | 422 => 2,
-                500 => 1,
-                _ => 0,
-            },
-            Interruption::Ended(status) if status.code != 410 => 1,
+            Interruption::Open(kube::Error::Api(status)) => by_code(status.code),
+            Interruption::Ended(status) => by_code(status.code).min(1),
             Interruption::CutOff | Interruption::NoAnswer(_) => 1,
             _ => 0,
         }

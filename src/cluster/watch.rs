@@ -106,7 +106,6 @@ pub(super) async fn run_pods(
         let this = stop.child_token();
         let following = async {
             if let Stopped::NotStreamed = follow(&client, &Pods, streaming, (&sink, &mut progress), &this).await {
-                tracing::info!("the API server does not stream the list of pods; it is read in pages");
                 follow(&client, &Pods, false, (&sink, &mut progress), &this).await;
             }
         };
@@ -168,7 +167,7 @@ async fn follow<S: Source>(
             biased;
             event = events.next() => event,
             () = clock::until(progress.next()) => {
-                progress.look();
+                failing &= !progress.look();
                 continue;
             }
         };
@@ -179,6 +178,8 @@ async fn follow<S: Source>(
                 if streaming && is_listing {
                     cut += error.unstreamed();
                     if cut >= MOST_CUT {
+                        sink.metrics.watch_errors.with_label_values(&[name]).inc();
+                        tracing::info!(resource = name, error = %Brief(&error), "the API server does not stream the list; it is read in pages");
                         return Stopped::NotStreamed;
                     }
                 }

@@ -34,7 +34,7 @@ pub enum Named {
 pub enum When {
     /// Always.
     Always,
-    /// With `lifecycle.finished: delete`, with a recovery rule in mode `act`, and if `OwnerReferencesPermissionEnforcement` is
+    /// With `lifecycle.finished: delete`, with `recovery.act: true` and a recovery rule in mode `act`, and if `OwnerReferencesPermissionEnforcement` is
     /// enabled.
     Deleting,
     /// With `recovery.terminating.mode: act`.

@@ -15,12 +15,19 @@ pub fn deletions(policies: &Policies) -> String {
             let mut first = text.chars();
             let text: String = first.next().into_iter().flat_map(char::to_lowercase).chain(first).collect();
             let after = recovery.rule(rule).after;
-            let after = if after.is_zero() { String::new() } else { format!(", for {}", shown(after)) };
+            let after = match rule {
+                RecoveryRule::GivenUp => format!(", by {} views", recovery.given_up_views),
+                _ if after.is_zero() => String::new(),
+                _ => format!(", for {}", shown(after)),
+            };
             format!("recovery.{} ({text}{after})", rule.as_str())
         })
         .collect();
     if lifecycle.finished == Finished::Delete {
-        all.push("lifecycle.finished (an executor has finished, and its driver leaves its pod)".to_owned());
+        let kept = shown(lifecycle.keep_failed);
+        all.push(format!(
+            "lifecycle.finished (an executor has finished, and its driver leaves its pod; {kept} later if it failed)"
+        ));
     }
     match all.is_empty() {
         true if RecoveryRule::ALL.into_iter().any(|rule| recovery.rule(rule).mode != Mode::Off) => {
@@ -61,7 +68,10 @@ mod tests {
         let settings = |rule: RecoveryRule, mode| RuleSettings { mode, ..rule.defaults() };
         let given_up = acts.clone().with_rule(RecoveryRule::GivenUp, settings(RecoveryRule::GivenUp, Mode::Act));
         let text = deletions(&with(given_up.clone()));
-        assert!(text.contains("recovery.givenUp (an executor runs although its driver has removed it);"), "{text}");
+        assert!(
+            text.contains("recovery.givenUp (an executor runs although its driver has removed it, by 10 views);"),
+            "{text}"
+        );
         let dry = deletions(&with(Recovery { dry_run: true, ..given_up }));
         assert!(dry.starts_with("no pods are deleted (lifecycle.dryRun); they would be by: recovery.givenUp"), "{dry}");
         let off = RecoveryRule::ALL

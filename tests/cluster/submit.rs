@@ -99,6 +99,11 @@ async fn dry_run_prints_a_list_and_creates_nothing() {
             (Some("List"), vec!["Pod", "Service", "NetworkPolicy", "ConfigMap"])
         );
     }
+    // Behind the resource, they are the application's, as for spark-submit.
+    let late = ["local:///opt/pi.jar", "--kubeconfig=x", "7", "--dry-run", "--conf"];
+    let done = submit(&cluster, &[&["--dry-run"], &PI[..], &late].concat()).await;
+    let warned = "warning: --kubeconfig, --dry-run after local:///opt/pi.jar is passed to the application: put options of spark-usher before local:///opt/pi.jar\n";
+    assert!(done.status.success() && text(&done.stderr).contains(warned), "{}", text(&done.stderr));
     let pods = cluster.pods().list(&ListParams::default()).await.unwrap();
     assert!(pods.items.is_empty());
 }

@@ -280,7 +280,7 @@ fn check_stopped() {
 }
 
 #[test]
-fn orphans_are_deleted_by_default_if_their_own_owner_is_gone() {
+fn orphans_are_deleted_if_their_own_owner_is_gone() {
     let mut scene = Scene::new(acting());
     scene.harness.observe(&running(1));
     scene.harness.observe(&running(2).phase("Pending"));

@@ -11,8 +11,10 @@ use crate::cli::output::plain;
 pub(super) enum Grade {
     /// As expected.
     Ok,
-    /// Needs attention, or could not be checked.
+    /// Needs attention.
     Warning,
+    /// Could not be checked.
+    Unchecked,
     /// Does not work.
     Failed,
 }
@@ -22,6 +24,7 @@ impl Grade {
         match self {
             Grade::Ok => "ok",
             Grade::Warning => "warning",
+            Grade::Unchecked => "unknown",
             Grade::Failed => "failed",
         }
     }
@@ -45,6 +48,10 @@ impl Finding {
         Finding { grade: Grade::Warning, what: what.into(), fix: fix.into() }
     }
 
+    pub(super) fn unchecked(what: impl Into<String>, fix: impl Into<String>) -> Finding {
+        Finding { grade: Grade::Unchecked, what: what.into(), fix: fix.into() }
+    }
+
     pub(super) fn failed(what: impl Into<String>, fix: impl Into<String>) -> Finding {
         Finding { grade: Grade::Failed, what: what.into(), fix: fix.into() }
     }
@@ -57,12 +64,12 @@ impl Finding {
 /// The value, or why it could not be read.
 pub(super) type Found<T> = Result<T, String>;
 
-/// The value; if it could not be read, adds a warning to `out`.
+/// The value; if it could not be read, adds a finding to `out`.
 pub(super) fn readable<'f, T>(found: &'f Found<T>, what: &str, out: &mut Vec<Finding>) -> Option<&'f T> {
     match found {
         Ok(found) => Some(found),
         Err(error) => {
-            out.push(Finding::warning(
+            out.push(Finding::unchecked(
                 format!("cannot read {what}: {error}"),
                 "run doctor as a user with the permission to read it",
             ));
