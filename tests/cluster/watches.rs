@@ -75,6 +75,16 @@ async fn list_of_pods_is_read_in_pages_where_it_cannot_be_streamed() {
 #[tokio::test]
 async fn list_that_was_cut_once_is_streamed_again() {
     let cluster = Cluster::start().await;
+    let sound = Faulty::start(&cluster.client, |_, _| Fault::None).await;
+    let mut app = cluster.usher_by(&client(&sound), "policies: []", "zero").await;
+    app.has_synced().await;
+    app.stop().await.unwrap();
+    if pages(&sound) > 0 {
+        eprintln!(
+            "SKIPPED: requires an API server that streams lists: the etcd of this one cannot report its progress"
+        );
+        return;
+    }
     let cut = AtomicUsize::new(0);
     let faulty = Faulty::start(&cluster.client, move |_, path| {
         match is_streamed_list(path) && cut.fetch_add(1, Ordering::SeqCst) == 0 {
