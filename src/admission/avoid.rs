@@ -15,7 +15,7 @@ use super::draft::Draft;
 use super::mutation::Mutation;
 use crate::annotations::MetadataField;
 use crate::gang;
-use crate::policy::{DEFAULT_SCHEDULER, Policies};
+use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy};
 use crate::reason::Reason;
 use crate::snapshot::{Node, Snapshot};
 use crate::spark::node_terms::{NAME, NodeRequirements, Work};
@@ -59,10 +59,8 @@ pub(super) fn suspect_nodes(context: &MutationContext<'_, '_>, policies: &Polici
     });
     let scheduler = set.or(context.scheduler_name()).unwrap_or(DEFAULT_SCHEDULER);
     let present = present(&affinity, avoided);
-    let is_reserved = |node: &Node| {
-        let mut pools = policies.iter().filter(|policy| policy.reserved_for(scheduler).is_some());
-        pools.any(|policy| policy.has_node(|key| node.label(key)))
-    };
+    let reserving: Vec<&Policy> = policies.iter().filter(|policy| policy.reserved_for(scheduler).is_some()).collect();
+    let is_reserved = |node: &Node| reserving.iter().any(|policy| policy.has_node(|key| node.label(key)));
     let nodes = avoidable(context.snapshot, &requirements, &present, is_reserved);
     if nodes.as_ref().is_some_and(Vec::is_empty) {
         return;

@@ -32,7 +32,7 @@ impl Unseen {
     }
 
     /// The resources that were not seen for a minute.
-    pub fn overdue(&self, now: Timestamp) -> Vec<(&'static str, Timestamp)> {
+    fn overdue(&self, now: Timestamp) -> Vec<(&'static str, Timestamp)> {
         let is_overdue = |since: &Timestamp| Duration::try_from(now.duration_since(*since)).is_ok_and(|d| d >= OVERDUE);
         let since = self.since();
         let mut found: Vec<_> =

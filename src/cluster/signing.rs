@@ -91,12 +91,12 @@ pub(super) async fn run(
         let key = call(REQUEST_TIMEOUT, controller.reconcile(held, known));
         let policy = call(REQUEST_TIMEOUT, vouching.read(&client, &account));
         let (key, policy) = tokio::join!(key, policy);
-        let failed = "cannot read or write the Secret of the signing key; retrying";
-        if let Some(found) = key_reads.ended(key, failed).flatten() {
+        let failed = format!("cannot read or write Secret {} of the signing key; retrying", controller.name);
+        if let Some(found) = key_reads.ended(key, &failed).flatten() {
             if known.is_some_and(|known| known != found) {
                 tracing::warn!(
                     secret = controller.name,
-                    "the signing key changed: earlier signatures are not valid any more"
+                    "the signing key changed: earlier signatures are no longer valid"
                 );
             }
             known = Some(found);

@@ -112,7 +112,7 @@ fn after_space(bytes: &[u8], from: usize) -> Option<usize> {
     bytes.get(from..)?.iter().position(|byte| !byte.is_ascii_whitespace()).map(|at| from + at)
 }
 
-/// Finds the quotes, and the ends of lists and maps, from the beginning of a document to its end. With `COUNTS`, it counts the strings,
+/// Reads a document once, from front to back, and finds quotes and the ends of lists and maps. With `COUNTS`, it also counts the strings,
 /// lists, maps and items that a parser will read.
 struct Scanner<'b, const COUNTS: bool> {
     bytes: &'b [u8],

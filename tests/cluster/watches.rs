@@ -49,7 +49,7 @@ async fn list_of_pods_is_read_in_pages_where_it_cannot_be_streamed() {
     for (shape, fault) in [
         ("rejected", Fault::Status(422)),
         ("fails", Fault::Status(500)),
-        ("not implemented", Fault::Status(501)),
+        ("status 501", Fault::Status(501)),
         ("ERROR", Fault::Body(vec![unsupported()], End::Clean)),
         ("empty", Fault::Body(vec![], End::Clean)),
         ("cut", Fault::Body(vec![event("ADDED", &pod)], End::Clean)),

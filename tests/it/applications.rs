@@ -166,17 +166,7 @@ fn pod_group_of_another_creator_is_a_finding() {
     let victim = by_driver(&executor(1), &signing(), &policies).object;
     let name = victim["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"].as_str().unwrap().to_owned();
     let key = GroupKey { namespace: "default".into(), name: name.as_str().into(), scheduler: "coscheduling" };
-    let group = |owner| Group {
-        uid: "g".into(),
-        version: "1".into(),
-        selector: Some(APP.into()),
-        owner,
-        started: false,
-        created: None,
-        deleting: false,
-        phase: None,
-        spec: json!({"minMember": 3}),
-    };
+    let group = |owner| Group { owner, ..pod_group(3) };
     let driver = driver().spec("serviceAccountName", "spark");
     let owned = group(Some(Owner::of_pod("nb-driver".into(), DRIVER_UID.into())));
     for group in [owned, group(None)] {
@@ -201,7 +191,7 @@ fn pod_group_of_another_creator_is_a_finding() {
         assert_eq!(reasons(&PodBuilder(second), by_driver()), [Reason::Valid], "{group:?}");
         let own = forged.clone().label("scheduling.x-k8s.io/pod-group", "mine");
         assert!(!reasons(&own, mallory()).contains(&Reason::ForeignGroup));
-        // Whoever may create Jobs lets a controller create such pods.
+        // A user who may create Jobs lets a controller create such pods.
         let controller =
             || json!({"username": "system:serviceaccount:kube-system:statefulset-controller", "groups": []});
         let owned = |pod: &PodBuilder| pod.clone().owned_by("StatefulSet", "workers", "5-5");
@@ -251,17 +241,7 @@ fn early_pod_of_another_creator_is_no_member_of_the_gang() {
     observe(&mut snapshot, &PodBuilder(early).stored("e8"));
     observe(&mut snapshot, &PodBuilder(victim).stored("e1"));
     let key = GroupKey { namespace: "default".into(), name: name.as_str().into(), scheduler: "coscheduling" };
-    let group = Group {
-        uid: "g".into(),
-        version: "1".into(),
-        selector: Some(APP.into()),
-        owner: None,
-        started: false,
-        created: None,
-        deleting: false,
-        phase: None,
-        spec: json!({"minMember": 3}),
-    };
+    let group = pod_group(3);
     snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
     let later = answer(&review(&forged(9).0, mallory()), &snapshot, &policies).object;
     let reasons = validate_review(&review(&later, mallory()), &snapshot, &policies).decision.reasons;
@@ -293,17 +273,7 @@ fn every_key_that_names_a_group_is_compared_with_its_creator() {
     let mut snapshot = signing();
     observe(&mut snapshot, &driver().spec("serviceAccountName", "spark"));
     let key = GroupKey { namespace: "default".into(), name: "victims".into(), scheduler: "koordinator" };
-    let group = Group {
-        uid: "g".into(),
-        version: "1".into(),
-        selector: Some(APP.into()),
-        owner: Some(Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
-        started: false,
-        created: None,
-        deleting: false,
-        phase: None,
-        spec: json!({"minMember": 3}),
-    };
+    let group = Group { owner: Some(Owner::of_pod("nb-driver".into(), DRIVER_UID.into())), ..pod_group(3) };
     snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
     for (place, key) in [
         ("labels", "pod-group.scheduling.sigs.k8s.io"),

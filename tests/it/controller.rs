@@ -375,17 +375,7 @@ fn missing_configuration_of_pending_driver_is_looked_up_until_it_exists() {
 fn write_response_neither_overrides_newer_event_nor_restores_deleted_podgroup() {
     let mut harness = ControllerHarness::new();
     let key = GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
-    let group = |uid: &str, version: &str| Group {
-        uid: uid.into(),
-        version: version.into(),
-        selector: Some(APP.into()),
-        owner: None,
-        started: false,
-        created: None,
-        deleting: false,
-        phase: None,
-        spec: serde_json::json!({"minMember": 2}),
-    };
+    let group = |uid: &str, version: &str| Group { uid: uid.into(), version: version.into(), ..pod_group(2) };
     let version = |harness: &ControllerHarness| {
         harness.controller.snapshot().groups.get(&key).map(|group| group.version.to_string())
     };

@@ -438,17 +438,7 @@ fn executor_with_existing_group_name_gets_no_pod_group() {
 fn pod_groups_of_other_applications_are_not_changed() {
     let mut cluster = Cluster::volcano();
     let key = GroupKey { namespace: "default".into(), name: "other".into(), scheduler: "volcano" };
-    let other = Group {
-        uid: "o".into(),
-        version: "1".into(),
-        selector: Some("spark-other".into()),
-        owner: None,
-        started: false,
-        created: None,
-        deleting: false,
-        phase: None,
-        spec: json!({"minMember": 7}),
-    };
+    let other = Group { uid: "o".into(), selector: Some("spark-other".into()), ..pod_group(7) };
     cluster.snapshot.apply(Change::Related(RelatedChange::Group(key.clone(), other)));
     cluster.driver("spark.executor.instances=2").executor(1, "Running").settle();
     cluster.delete_pod(1).observe(&driver().phase("Failed")).settle();
@@ -460,17 +450,7 @@ fn pod_groups_of_other_applications_are_not_changed() {
 fn relist_of_pod_groups_keeps_those_of_other_schedulers() {
     let mut snapshot = Snapshot::default();
     let key = |name: &str, scheduler| GroupKey { namespace: "default".into(), name: name.into(), scheduler };
-    let group = || Group {
-        uid: "g".into(),
-        version: "1".into(),
-        selector: Some(APP.into()),
-        owner: None,
-        started: false,
-        created: None,
-        deleting: false,
-        phase: None,
-        spec: json!({}),
-    };
+    let group = || pod_group(1);
     snapshot.apply(Change::Related(RelatedChange::Group(key("a", "volcano"), group())));
     snapshot.apply(Change::Related(RelatedChange::Group(key("b", "native"), group())));
     let touched = snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Groups(

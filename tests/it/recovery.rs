@@ -392,15 +392,11 @@ fn group_findings(phases: &[&str], started: bool, executor: &str) -> Vec<usize> 
     let mut scene = Scene::new(acting());
     let key = GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
     let group = |phase: &str| Group {
-        uid: "g".into(),
         version: "7".into(),
-        selector: Some(APP.into()),
         owner: Some(spark_usher::snapshot::Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
         started,
-        created: None,
-        deleting: false,
         phase: Some(phase.into()),
-        spec: json!({"minMember": 1}),
+        ..pod_group(1)
     };
     let list = |phase: &str| {
         Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", vec![(key.clone(), group(phase))])))

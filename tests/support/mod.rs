@@ -42,7 +42,9 @@ use spark_usher::gang;
 use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
 use spark_usher::runtime::clock;
 use spark_usher::signature::{Key, SECRET_LEN};
-use spark_usher::snapshot::{Change, Namespace, Node, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot};
+use spark_usher::snapshot::{
+    Change, Group, Namespace, Node, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot,
+};
 use spark_usher::spark::pod::Pod;
 
 pub const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";
@@ -473,4 +475,19 @@ pub fn update(old: &PodBuilder, new: &PodBuilder, user_info: Value) -> Value {
     review["request"]["operation"] = "UPDATE".into();
     review["request"]["oldObject"] = old.0.clone();
     review
+}
+
+/// A PodGroup of [`APP`] with this minimum of members, which nobody owns.
+pub fn pod_group(min_member: u32) -> Group {
+    Group {
+        uid: "g".into(),
+        version: "1".into(),
+        selector: Some(APP.into()),
+        owner: None,
+        started: false,
+        created: None,
+        deleting: false,
+        phase: None,
+        spec: json!({"minMember": min_member}),
+    }
 }

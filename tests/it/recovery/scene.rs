@@ -181,15 +181,12 @@ pub(super) fn group_key(name: &str) -> GroupKey {
 /// A PodGroup of three members that the driver owns.
 pub(super) fn group(started: bool) -> Group {
     Group {
-        uid: "g".into(),
         version: "7".into(),
-        selector: Some(APP.into()),
         owner: Some(Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
         started,
         created: Some(1_763_600_400),
-        deleting: false,
         phase: Some("Inqueue".into()),
-        spec: json!({"minMember": 3}),
+        ..pod_group(3)
     }
 }
 
