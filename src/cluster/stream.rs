@@ -21,8 +21,8 @@ use crate::runtime::{clock, random};
 
 /// How long the server keeps a watch: the longest that kube allows.
 const SERVER_CLOSES: Duration = Duration::from_secs(290);
-/// A watch that the server should have closed this long ago is dead.
-const CLOSES_LATE: Duration = Duration::from_secs(5);
+/// After this time without an event a watch is dead: the server should have closed it.
+const LONGEST: Duration = SERVER_CLOSES.saturating_add(Duration::from_secs(5));
 /// A watch that the server closes sooner without an error was not served.
 const AT_ONCE: Duration = STEADY;
 /// Objects per page of a list that is not streamed.
@@ -300,31 +300,29 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 self.page(more).await?;
                 Ok(None)
             }
-            State::Initial(mut events) => {
-                match next_event(&mut events, ANSWER).await.map_err(|_| Interruption::NoAnswer(ANSWER))? {
-                    Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                        self.state = State::Initial(events);
-                        Ok(Some(Event::Listed(object)))
-                    }
-                    Some(Ok(WatchEvent::Bookmark(bookmark))) => {
-                        let version = bookmark.metadata.resource_version;
-                        if !bookmark.metadata.annotations.contains_key(INITIAL_END) {
-                            self.state = State::Initial(events);
-                            return Ok(None);
-                        }
-                        self.state = State::Watching(version.clone(), events);
-                        Ok(Some(Event::InitDone(version)))
-                    }
-                    Some(Ok(WatchEvent::Error(status))) => Err(Interruption::Ended(status.boxed())),
-                    Some(Err(error)) => {
-                        // Only one line cannot be read; if the connection is broken, the stream ends next.
-                        self.state = State::Initial(events);
-                        Err(Interruption::Broken(error))
-                    }
-                    // No object may be deleted during the list; a list that is cut off is read again.
-                    Some(Ok(WatchEvent::Deleted(_))) | None => Err(Interruption::CutOff),
+            State::Initial(mut events) => match next_event(&mut events, ANSWER).await? {
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    self.state = State::Initial(events);
+                    Ok(Some(Event::Listed(object)))
                 }
-            }
+                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                    let version = bookmark.metadata.resource_version;
+                    if !bookmark.metadata.annotations.contains_key(INITIAL_END) {
+                        self.state = State::Initial(events);
+                        return Ok(None);
+                    }
+                    self.state = State::Watching(version.clone(), events);
+                    Ok(Some(Event::InitDone(version)))
+                }
+                Some(Ok(WatchEvent::Error(status))) => Err(Interruption::Ended(status.boxed())),
+                Some(Err(error)) => {
+                    // Only one line cannot be read; if the connection is broken, the stream ends next.
+                    self.state = State::Initial(events);
+                    Err(Interruption::Broken(error))
+                }
+                // No object may be deleted during the list; a list that is cut off is read again.
+                Some(Ok(WatchEvent::Deleted(_))) | None => Err(Interruption::CutOff),
+            },
             State::Listed(version) => match self.open(false, &version).await {
                 Ok(events) => {
                     self.state = State::Watching(version, events);
@@ -338,42 +336,40 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     Err(interruption)
                 }
             },
-            State::Watching(version, mut events) => {
-                match next_event(&mut events, SERVER_CLOSES + CLOSES_LATE).await.unwrap_or_default() {
-                    Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                        self.state = State::Watching(version_of(&object)?, events);
-                        Ok(Some(Event::Apply(object)))
-                    }
-                    Some(Ok(WatchEvent::Deleted(object))) => {
-                        self.state = State::Watching(version_of(&object)?, events);
-                        Ok(Some(Event::Delete(object)))
-                    }
-                    Some(Ok(WatchEvent::Bookmark(bookmark))) => {
-                        let version = bookmark.metadata.resource_version;
-                        self.state = State::Watching(version.clone(), events);
-                        Ok(Some(Event::Bookmark(version)))
-                    }
-                    Some(Ok(WatchEvent::Error(status))) => {
-                        // 410: the server no longer has the events that we have not received, so the list is read again.
-                        if status.code != 410 {
-                            self.state = State::Listed(version);
-                        }
-                        Err(Interruption::Ended(status.boxed()))
-                    }
-                    Some(Err(error)) => {
-                        self.state = State::Watching(version, events);
-                        Err(Interruption::Broken(error))
-                    }
-                    None => {
+            State::Watching(version, mut events) => match next_event(&mut events, LONGEST).await.unwrap_or(None) {
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    self.state = State::Watching(version_of(&object)?, events);
+                    Ok(Some(Event::Apply(object)))
+                }
+                Some(Ok(WatchEvent::Deleted(object))) => {
+                    self.state = State::Watching(version_of(&object)?, events);
+                    Ok(Some(Event::Delete(object)))
+                }
+                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
+                    let version = bookmark.metadata.resource_version;
+                    self.state = State::Watching(version.clone(), events);
+                    Ok(Some(Event::Bookmark(version)))
+                }
+                Some(Ok(WatchEvent::Error(status))) => {
+                    // 410: the server no longer has the events that we have not received, so the list is read again.
+                    if status.code != 410 {
                         self.state = State::Listed(version);
-                        let open = self.opened.map(|opened| clock::instant().saturating_duration_since(opened));
-                        match open.is_some_and(|open| open < AT_ONCE) {
-                            true => Err(Interruption::Closed),
-                            false => Ok(None),
-                        }
+                    }
+                    Err(Interruption::Ended(status.boxed()))
+                }
+                Some(Err(error)) => {
+                    self.state = State::Watching(version, events);
+                    Err(Interruption::Broken(error))
+                }
+                None => {
+                    self.state = State::Listed(version);
+                    let open = self.opened.map(|opened| clock::instant().saturating_duration_since(opened));
+                    match open.is_some_and(|open| open < AT_ONCE) {
+                        true => Err(Interruption::Closed),
+                        false => Ok(None),
                     }
                 }
-            }
+            },
         }
     }
 }
@@ -386,8 +382,8 @@ fn version_of<K: kube::Resource>(object: &K) -> Result<String, Interruption> {
 async fn next_event<K>(
     events: &mut Events<K>,
     within: Duration,
-) -> Result<Option<kube::Result<WatchEvent<K>>>, tokio::time::error::Elapsed> {
-    tokio::time::timeout(within, events.next()).await
+) -> Result<Option<kube::Result<WatchEvent<K>>>, Interruption> {
+    tokio::time::timeout(within, events.next()).await.map_err(|_| Interruption::NoAnswer(within))
 }
 
 #[cfg(test)]
