@@ -87,6 +87,8 @@ bugs! {
         BudgetIgnored;
         /// A recovery rule that deleted an executor does not wait longer before it deletes the next one.
         NoBackOff;
+        /// Executors are deleted because a pod is gone, although another one may be their driver.
+        ContradictionIgnored;
         /// Orphans of a driver that keeps its executors are deleted.
         OrphansNotKept;
         /// A recovery rule in mode warn deletes.
@@ -143,8 +145,6 @@ bugs! {
         StoppedIsDeleted;
         /// The cost of executors that do no work is counted again in each round.
         CountedTwice;
-        /// The exit of an owner that did not create an executor counts as the exit of its driver.
-        OtherOwnerCounts;
         /// Whether a driver keeps its executors is decided without the pod that owns them.
         OwnerNotAsked;
         /// The time since a driver's Spark container exited goes on after it has started again.

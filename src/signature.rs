@@ -152,6 +152,11 @@ impl StatedCreator {
         &self.text
     }
 
+    /// Name and uid, if it is a pod.
+    pub fn pod(&self) -> Option<(&str, &str)> {
+        self.text.strip_prefix(POD)?.split_once('/')
+    }
+
     /// The same as a key.
     pub fn key(&self) -> Creator {
         self.key

@@ -7,7 +7,6 @@ use super::mutation::Mutation;
 use super::request::{Operation, Review};
 use super::{avoid, scheduling, sign};
 use crate::annotations::{self, Overrides};
-use crate::gang;
 use crate::ownership::resolve::{self, DriverSource, FoundDriver, Ownership, Resolution};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy};
@@ -127,13 +126,10 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft
     }
     let mut draft = Draft::new(Reason::Owned);
     let scheduled = scheduling::executor(context, &effective, &resolution, driver_pod, &mut draft);
-    // If we set no scheduler and the executor gets its owner, nothing depends on who created the pod.
-    let places = |mutation: &Mutation| matches!(mutation, Mutation::SetMetadata(_, annotations::BY, _));
-    let signs = effective.scheduler.gang_scheduler.kind != gang::NONE.kind || draft.mutations.iter().any(places);
     own_executor(context, &resolution, scheduled, &mut draft);
-    let is_withheld = draft.notes.iter().any(|(reason, _)| *reason == Reason::OwnerWithheld);
-    draft.signature = (signs || is_withheld).then(|| resolution.creator.clone());
-    note_driver(&resolution, is_withheld, &mut draft);
+    // Also with an owner: the garbage collector removes a reference to a driver that is gone if another owner is left.
+    draft.signature = Some(resolution.creator.clone());
+    note_driver(&resolution, &mut draft);
     draft.driver = resolution.driver;
     avoid::suspect_nodes(context, policies, &mut draft);
     add_notes(&mut draft, effective);
@@ -219,13 +215,11 @@ fn note_denied_owner(context: &MutationContext<'_, '_>, reason: Reason) -> Strin
     }
 }
 
-/// Notes weaker evidence for the controller, which adopts after a GET, and the creator of an executor whose owner is withheld:
-/// when that pod is deleted, nothing else names it. A note that is not ours is removed.
-fn note_driver(resolution: &Resolution<'_>, is_withheld: bool, draft: &mut Draft<'_>) {
+/// Notes weaker evidence for the controller, which adopts after a GET. A note that is not ours is removed.
+fn note_driver(resolution: &Resolution<'_>, draft: &mut Draft<'_>) {
     let is_noted = |driver: &FoundDriver<'_>| match driver.source {
         DriverSource::AppSelector | DriverSource::DriverUrl => resolution.ownership != Ownership::AsSent,
-        DriverSource::Creator => is_withheld,
-        DriverSource::OwnerReference => false,
+        DriverSource::Creator | DriverSource::OwnerReference => false,
     };
     match &resolution.driver {
         Some(driver) if is_noted(driver) => {

@@ -6,16 +6,17 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, Status};
 use serde_json::{Value, json};
 
 use super::action_text::{describe, object};
 use super::driver_api::DriverApi;
+use super::evidence::{EvidenceReader, Reads};
 use super::forbidden::Forbidden;
 use super::lease::Leadership;
 use super::limit::{Limiter, Priority};
-use super::lookups::pod_named;
 use super::metrics::Metrics;
 use super::recent::Recent;
 use super::recorder::EventRecorder;
@@ -35,7 +36,7 @@ use crate::recovery::finding::Check;
 use crate::recovery::report::DeletedPod;
 use crate::runtime::clock;
 use crate::snapshot::{
-    Change, DriverPhase, DriverPod, Group, GroupApi, GroupKey, ObservedPod, PodChange, ReferencedPod, RelatedChange,
+    Change, DriverPhase, Group, GroupApi, GroupKey, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot,
 };
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
@@ -97,12 +98,11 @@ pub struct Writer {
     forbidden: Arc<Mutex<Forbidden>>,
     /// Polls drivers again before a recovery rule deletes an executor.
     drivers: DriverApi,
+    /// Reads again what contradicts an action.
+    evidence: EvidenceReader,
     /// The actions that were logged in a dry run.
     reported: Arc<Mutex<Recent<u64, ()>>>,
 }
-
-/// Drivers' pods that were read for a batch: each is read once for all executors of that driver.
-type DriverLookups = HashMap<PodKey, Option<DriverPod>>;
 
 /// The result of one action.
 enum Outcome {
@@ -124,10 +124,12 @@ impl Writer {
         metrics: Arc<Metrics>,
         limiter: Limiter,
         drivers: DriverApi,
+        snapshot: Arc<ArcSwap<Snapshot>>,
     ) -> Writer {
+        let evidence = EvidenceReader { client: client.clone(), limiter: limiter.clone(), snapshot };
         let events = EventRecorder::new(client.clone(), instance, metrics.clone());
         let reported = Arc::new(Mutex::new(Recent::new(MAX_REPORTED)));
-        Writer { client, events, metrics, limiter, forbidden: Arc::default(), drivers, reported }
+        Writer { client, events, metrics, limiter, forbidden: Arc::default(), drivers, evidence, reported }
     }
 
     /// Executes the actions for one creator's executors of an application, in order. A failed action is retried with the next
@@ -135,7 +137,7 @@ impl Writer {
     pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
         let mut applied = Applied::default();
         let mut failures: HashMap<&'static str, u32> = HashMap::new();
-        let mut lookups = DriverLookups::new();
+        let mut lookups = Reads::default();
         for action in actions {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
             if dry_run && !fault_injection::injected(Bug::DryRunIgnored) {
@@ -264,26 +266,6 @@ impl Writer {
         self.forbidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A driver's pod, read from the API server once per batch. An error if the leadership has ended meanwhile: the action must
-    /// not be written then.
-    async fn lookup_driver(
-        &self,
-        (leadership, lookups): (&Leadership, &mut DriverLookups),
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<DriverPod>> {
-        let pod = PodKey::new(namespace, name);
-        if let Some(found) = lookups.get(&pod) {
-            return Ok(found.clone());
-        }
-        let found = pod_named(&self.client, namespace, name).await?;
-        if !leadership.holds() {
-            return Err(Error::NotLeading);
-        }
-        lookups.insert(pod, found.clone());
-        Ok(found)
-    }
-
     /// Writes an Event about exits, or its new count. Returns whether that succeeded.
     pub async fn write_event(&self, leadership: &Leadership, notice: &AggregatedEvent, dry_run: bool) -> bool {
         if dry_run || !leadership.holds() {
@@ -317,7 +299,7 @@ impl Writer {
         leadership: &Leadership,
         app: &AppKey,
         action: &Action,
-        lookups: &mut DriverLookups,
+        lookups: &mut Reads,
     ) -> Result<Outcome> {
         match action {
             Action::CreateGroup { key, api, app, spec, owner, started } => {
@@ -329,7 +311,14 @@ impl Writer {
                 self.adopt(executor, seen, driver, (leadership, lookups)).await
             }
             Action::CleanUp { executor, seen, how, cause, gone_driver } => {
-                self.finish(executor, seen, *how, *cause, gone_driver.as_ref(), (leadership, lookups)).await
+                // The executors of a driver that still runs are left to it.
+                if let Some(driver) = gone_driver
+                    && let Some(change) =
+                        self.contradiction((leadership, lookups), app, (executor, &seen.uid), driver).await?
+                {
+                    return Ok(Outcome::Stale(change));
+                }
+                self.finish(executor, seen, *how, *cause).await
             }
             Action::Recover(deletion) => self.recover(app, deletion, (leadership, lookups)).await,
             Action::RecordEvent(pod_event) => {
@@ -340,12 +329,7 @@ impl Writer {
     }
 
     /// Deletes a pod by a recovery rule, if what the rule found still holds.
-    async fn recover(
-        &self,
-        app: &AppKey,
-        deletion: &Recover,
-        lookups: (&Leadership, &mut DriverLookups),
-    ) -> Result<Outcome> {
+    async fn recover(&self, app: &AppKey, deletion: &Recover, lookups: (&Leadership, &mut Reads)) -> Result<Outcome> {
         let pod = &deletion.event.pod;
         let leadership = lookups.0;
         let mut params = guarded_deletion(&deletion.seen);
@@ -353,8 +337,9 @@ impl Writer {
         match &deletion.check {
             Check::Version => {}
             Check::DriverGone(name, uid) => {
-                if let Some(alive) = self.still_alive(lookups, pod.namespace(), (name, uid)).await? {
-                    return not_confirmed(Some(alive));
+                let driver = DriverRef { name: name.clone(), uid: uid.clone() };
+                if let Some(change) = self.contradiction(lookups, app, (pod, &deletion.seen.uid), &driver).await? {
+                    return not_confirmed(change);
                 }
             }
             Check::NoExecutors(poll) => {
@@ -387,22 +372,23 @@ impl Writer {
         }
     }
 
-    /// Labels or deletes an executor that exited. If the exit of its driver is the reason not to wait, the driver is read
-    /// again: the executors of a driver that still runs are left to it.
-    async fn finish(
+    /// What contradicts that the driver of an executor is gone: logged, because only the edge has read it.
+    async fn contradiction(
         &self,
-        executor: &PodKey,
-        seen: &ObjectVersion,
-        how: Cleanup,
-        cause: Cause,
-        gone_driver: Option<&DriverRef>,
-        lookups: (&Leadership, &mut DriverLookups),
-    ) -> Result<Outcome> {
-        if let Some(driver) = gone_driver
-            && let Some(alive) = self.still_alive(lookups, executor.namespace(), (&driver.name, &driver.uid)).await?
-        {
-            return Ok(Outcome::Stale(Some(alive)));
-        }
+        lookups: (&Leadership, &mut Reads),
+        app: &AppKey,
+        (executor, uid): (&PodKey, &str),
+        driver: &DriverRef,
+    ) -> Result<Option<Option<Change>>> {
+        let found = self.evidence.contradiction(lookups, app, (executor.name(), uid), driver).await?;
+        Ok(found.map(|(contradiction, change)| {
+            tracing::info!(%app, pod = %executor, %contradiction, "executor left alone");
+            change
+        }))
+    }
+
+    /// Labels or deletes an executor that exited.
+    async fn finish(&self, executor: &PodKey, seen: &ObjectVersion, how: Cleanup, cause: Cause) -> Result<Outcome> {
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         let outcome = match how {
             Cleanup::Label => {
@@ -430,21 +416,6 @@ impl Writer {
         }
     }
 
-    /// That a driver's pod still exists with this uid and has not exited, by a GET.
-    async fn still_alive(
-        &self,
-        lookups: (&Leadership, &mut DriverLookups),
-        namespace: &str,
-        (name, uid): (&str, &str),
-    ) -> Result<Option<Change>> {
-        let found = self.lookup_driver(lookups, namespace, name).await?;
-        let alive = found.filter(|pod| *pod.uid == *uid && pod.phase != DriverPhase::Ended);
-        Ok(alive.map(|alive| {
-            let pod = PodKey::new(namespace, name);
-            Change::Related(RelatedChange::Referenced(pod, ReferencedPod::Present(Arc::new(alive)), Vec::new()))
-        }))
-    }
-
     #[expect(clippy::too_many_arguments, reason = "they are the fields of one action")]
     async fn create_group(
         &self,
@@ -454,11 +425,11 @@ impl Writer {
         spec: &Value,
         owner: Option<&DriverRef>,
         started: bool,
-        lookups: (&Leadership, &mut DriverLookups),
+        lookups: (&Leadership, &mut Reads),
     ) -> Result<Outcome> {
         // If the driver was deleted just now, the garbage collector would delete the PodGroup immediately.
         if let Some(owner) = owner {
-            let found = self.lookup_driver(lookups, &key.namespace, &owner.name).await?;
+            let found = self.evidence.pod(lookups, &PodKey::new(&key.namespace, &owner.name)).await?;
             if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
                 let pod = PodKey::new(&key.namespace, &owner.name);
                 let followed = found.map_or(ReferencedPod::Absent, |pod| ReferencedPod::Present(Arc::new(pod)));
@@ -563,9 +534,9 @@ impl Writer {
         executor: &PodKey,
         seen: &ObjectVersion,
         driver: &DriverRef,
-        lookups: (&Leadership, &mut DriverLookups),
+        lookups: (&Leadership, &mut Reads),
     ) -> Result<Outcome> {
-        let found = self.lookup_driver(lookups, executor.namespace(), &driver.name).await?;
+        let found = self.evidence.pod(lookups, &PodKey::new(executor.namespace(), &driver.name)).await?;
         let is_running = found.as_ref().is_some_and(|pod| {
             pod.uid == driver.uid && pod.phase == DriverPhase::Running && !pod.deleting && !pod.is_executor
         });

@@ -270,6 +270,7 @@ impl EventLoop {
             inputs.metrics.clone(),
             limiter.clone(),
             inputs.driver_api.clone(),
+            inputs.snapshot.clone(),
         );
         let controller = Controller::new(clock::instant(), inputs.settings);
         EventLoop {

@@ -15,7 +15,7 @@ use super::request::{Error, Result, call};
 use super::view::{View, Viewed, resource};
 use crate::controller::{Lookup, LookupResult};
 use crate::fault_injection::{self, Bug};
-use crate::snapshot::{Conf, DriverPod, MAX_QUOTAS, Namespace, ObservedPod, Quota, Workload};
+use crate::snapshot::{Conf, DriverPhase, DriverPod, MAX_QUOTAS, Namespace, ObservedPod, Quota, Workload};
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
@@ -196,14 +196,23 @@ pub(super) async fn pod_named(client: &kube::Client, namespace: &str, name: &str
 
 /// Finds the pod with this address. Two pods may have it while one of them terminates, and then neither is returned.
 async fn pod_at(client: &kube::Client, namespace: &str, address: &str) -> Result<Option<DriverPod>> {
-    let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
-    // From the API server's cache: nothing acts on the result before the pod is read by name.
-    let found = api.list(&ListParams::default().fields(&format!("status.podIP={address}")).match_any()).await?;
-    let mut drivers = found.items.into_iter().filter_map(|seen| seen.view).map(|view| view.0);
-    let living =
-        drivers.by_ref().filter(|driver| driver.phase != crate::snapshot::DriverPhase::Ended).collect::<Vec<_>>();
-    match <[DriverPod; 1]>::try_from(living) {
+    match <[DriverPod; 1]>::try_from(pods_at(client, namespace, address).await?) {
         Ok([driver]) if driver.address.is_some() => Ok(Some(driver)),
         _ => Ok(None),
     }
+}
+
+/// Finds the oldest pod with this address.
+pub(super) async fn oldest_pod_at(client: &kube::Client, namespace: &str, address: &str) -> Result<Option<DriverPod>> {
+    let pods = pods_at(client, namespace, address).await?.into_iter();
+    Ok(pods.filter(|pod| pod.address.is_some()).min_by_key(|pod| pod.created))
+}
+
+/// The pods with this address that have not exited.
+async fn pods_at(client: &kube::Client, namespace: &str, address: &str) -> Result<Vec<DriverPod>> {
+    let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
+    // From the API server's cache: nothing acts on the result before the pod is read by name.
+    let found = api.list(&ListParams::default().fields(&format!("status.podIP={address}")).match_any()).await?;
+    let pods = found.items.into_iter().filter_map(|seen| seen.view).map(|view| view.0);
+    Ok(pods.filter(|pod| pod.phase != DriverPhase::Ended).collect())
 }

@@ -13,6 +13,7 @@ mod discovery;
 pub mod driver_api;
 pub mod driver_log;
 pub mod drivers;
+mod evidence;
 mod forbidden;
 pub mod lease;
 pub mod limit;

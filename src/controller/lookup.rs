@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::fault_injection::{self, Bug};
+use crate::ownership::liveness::{self, DriverLiveness};
 use crate::ownership::resolve;
 use crate::ownership::workload::{self, OwningPod};
 use crate::policy::{Policies, RecoveryRule};
@@ -12,7 +13,7 @@ use crate::recovery::drivers::may_read_conf;
 use crate::recovery::target::target;
 use crate::recovery::view_of;
 use crate::snapshot::{
-    Application, DriverPhase, DriverPod, ReferencedPod, Snapshot, Template, TemplateCounts, WorkloadKey,
+    Application, DriverPhase, DriverPod, Owner, ReferencedPod, Snapshot, Template, TemplateCounts, WorkloadKey,
 };
 use crate::spark::ids::{AppKey, PodKey};
 use crate::text::is_dns_subdomain;
@@ -79,7 +80,7 @@ pub(super) fn required_by(
     let refused_act = policies.recovery.may_act(RecoveryRule::Refused);
     let is_left = |counts: &&&TemplateCounts| counts.is_undecided() || (refused_act && counts.total > 0);
     for counts in counts.iter().filter(is_left) {
-        for (pod, uid) in named_pods(snapshot, key, &counts.template) {
+        for (pod, uid) in named_pods(snapshot, key, counts) {
             let is_outdated = match snapshot.referenced.get(&pod) {
                 Some(ReferencedPod::Present(known)) => known.uid != uid,
                 Some(ReferencedPod::Absent) => true,
@@ -95,7 +96,7 @@ pub(super) fn required_by(
             wanted.extend(workloads.into_iter().map(Lookup::Workload));
         }
         if counts.live > 0
-            && counts.template.owner.is_none()
+            && is_found_by_address(snapshot, key, &counts.template)
             && let Some(host) = counts.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
         {
             match snapshot.driver_at(key.namespace(), host) {
@@ -142,17 +143,28 @@ fn lacks_executors(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, live: 
         && target().is_some_and(|target| usize::try_from(target.count).is_ok_and(|count| count > live))
 }
 
-/// Pods that an executor names, with the uid that it states: its owner, or the owner of its workload, and the driver in our
-/// annotation.
-fn named_pods(snapshot: &Snapshot, key: &AppKey, template: &Template) -> impl Iterator<Item = (PodKey, Arc<str>)> {
-    let namespace = key.namespace();
+/// Pods that executors name, with the uid that they state: their owners, or the owner of their workload, their proven creator, and
+/// the driver in our annotation.
+fn named_pods(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> impl Iterator<Item = (PodKey, Arc<str>)> {
+    let (namespace, template) = (key.namespace(), &counts.template);
     let owner = template.owner.as_ref().and_then(|owner| match workload::owning_pod(snapshot, namespace, owner) {
         OwningPod::Pod(owner) => owner.pod(),
         OwningPod::Unread | OwningPod::None => None,
     });
-    let owner = owner.map(|(name, uid)| (PodKey::new(namespace, &name), uid));
+    let others = template.other_owners.iter().filter_map(Owner::pod);
+    let creator = template.named_driver(counts.is_proven);
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
-    owner.into_iter().chain(note.map(|found| (PodKey::new(namespace, &found.name), found.uid.as_str().into())))
+    let note = note.map(|found| (found.name.as_str().into(), found.uid.as_str().into()));
+    let all = owner.into_iter().chain(others).chain(creator).chain(note);
+    all.map(|(name, uid)| (PodKey::new(namespace, &name), uid))
+}
+
+/// Whether a driver may be known by its address only: nothing controls its executors, or a pod that is gone.
+fn is_found_by_address(snapshot: &Snapshot, key: &AppKey, template: &Template) -> bool {
+    let Some(owner) = &template.owner else { return true };
+    owner.pod().is_some_and(|(name, uid)| {
+        liveness::liveness_of(key.namespace(), &name, &uid, snapshot) == DriverLiveness::Gone
+    })
 }
 
 /// Whether the snapshot lacks the object. Addresses and configurations are required only while they are unknown.

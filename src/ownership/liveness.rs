@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::resolve;
 use super::workload::{self, OwningPod};
-use crate::fault_injection::{self, Bug};
 use crate::signature::Creator;
 use crate::snapshot::{
     Application, CreatorIndex, DriverPhase, DriverPod, Owner, ReferencedPod, Snapshot, Template, TemplateCounts,
@@ -199,24 +198,22 @@ fn liveness_of_set(
         gone = true;
     }
     let mut last: Option<(&str, &str)> = None;
-    // A pod created them, and they name another one as their owner: that one's exit proves nothing about their driver.
-    let is_other = |owner: &Owner| creator.is_some_and(|creator| creator.is_object() && owner.creator() != creator);
     let owners = set.owners().filter_map(|owner| match workload::owning_pod(snapshot, key.namespace(), owner) {
-        OwningPod::Pod(pod) => Some(((&*pod.name, &*pod.uid), true, is_other(owner))),
+        OwningPod::Pod(pod) => Some(((&*pod.name, &*pod.uid), true)),
         OwningPod::Unread | OwningPod::None => None,
     });
-    let noted = set.templates().find_map(|template| resolve::noted_creator(template, creator?));
-    let noted = noted.as_ref().map(|driver| ((&*driver.name, &*driver.uid), true, false));
-    let learned = learned.as_ref().map(|driver| ((&*driver.name, &*driver.uid), false, false));
+    // The pod that created them may not be their owner: while it may be alive, the exit of another one proves nothing.
+    let stated = set.proven_templates().find_map(|template| template.creator.as_ref()?.pod());
+    let stated = stated.map(|driver| (driver, true));
+    let learned = learned.as_ref().map(|driver| ((&*driver.name, &*driver.uid), false));
     let mut owned = false;
-    for ((name, uid), owns, is_other) in owners.chain(noted).chain(learned) {
+    for ((name, uid), owns) in owners.chain(stated).chain(learned) {
         owned |= owns;
         if last.replace((name, uid)) == Some((name, uid)) {
             continue;
         }
         match liveness_of(key.namespace(), name, uid, snapshot) {
             alive @ DriverLiveness::Alive(_) => return (alive, true),
-            DriverLiveness::Gone if is_other && !fault_injection::injected(Bug::OtherOwnerCounts) => unknown = true,
             DriverLiveness::Gone => gone = true,
             DriverLiveness::Unknown => unknown = true,
         }

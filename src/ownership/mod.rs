@@ -1,5 +1,6 @@
 //! Which driver owns an executor, and whether that driver is alive.
 
+pub mod contradiction;
 pub mod liveness;
 pub mod regroup;
 pub mod resolve;

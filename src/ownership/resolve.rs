@@ -307,12 +307,6 @@ pub fn read_evidence<'a>(note: &str) -> Option<FoundDriver<'a>> {
     whole.then(|| FoundDriver { source: how, name: name.to_owned().into(), uid: uid.to_owned().into() })
 }
 
-/// The pod in our note, if it is the proven creator of the executors that carry it.
-pub fn noted_creator<'a>(executors: &Template, creator: Creator) -> Option<FoundDriver<'a>> {
-    let noted = executors.note.as_deref().filter(|_| executors.owner.is_none()).and_then(read_evidence)?;
-    (Creator::of_pod(&noted.name, &noted.uid) == creator).then_some(noted)
-}
-
 /// The text of our note.
 pub fn write_evidence(driver: &FoundDriver<'_>) -> String {
     [driver.source.as_str(), "/", &driver.name, "/", &driver.uid].concat()

@@ -20,10 +20,11 @@ use super::context::PlanContext;
 use super::kept;
 use super::plan::Plan;
 use crate::fault_injection::{self, Bug};
+use crate::ownership::contradiction::Witnesses;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{Finished, Lifecycle};
 use crate::reason::Reason;
-use crate::snapshot::{Application, Executor, Snapshot, Template};
+use crate::snapshot::{Application, Executor, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
@@ -46,7 +47,9 @@ pub(super) fn plan(
     let last_driver = learned.or_else(|| last_driver(set));
     let last_driver = last_driver.as_ref();
     let lifecycle = &plan_context.policies.lifecycle;
-    let context = CleanupContext { snapshot, key, app, set, last_driver, exits, lifecycle, now };
+    let witnesses = (set.driver == DriverLiveness::Gone).then(|| plan_context.witnesses());
+    let witnesses = witnesses.as_ref();
+    let context = CleanupContext { snapshot, key, app, set, last_driver, witnesses, exits, lifecycle, now };
     let due = of_set(&context, &mut progress.uncleared);
     let is_whole = due.is_whole;
     due.requeue_at.into_iter().for_each(|at| plan.requeue(at));
@@ -57,15 +60,11 @@ pub(super) fn plan(
     }
 }
 
-/// The pod that owns executors.
-fn own_driver(executors: &Template) -> Option<DriverRef> {
-    executors.owner.as_ref()?.pod().map(|(name, uid)| DriverRef { name, uid })
-}
-
 /// A driver's pod whose uid is known, although no driver was learned before.
 fn last_driver(set: &ExecutorSet<'_>) -> Option<DriverRef> {
-    let labelled = set.labelled.first().map(|driver| DriverRef { name: driver.name.clone(), uid: driver.uid.clone() });
-    labelled.or_else(|| set.counts.iter().find_map(|counts| own_driver(&counts.template)))
+    let labelled = set.labelled.first().map(|driver| (driver.name.clone(), driver.uid.clone()));
+    let named = || set.counts.iter().find_map(|counts| counts.template.named_driver(counts.is_proven));
+    labelled.or_else(named).map(|(name, uid)| DriverRef { name, uid })
 }
 
 /// Reports that more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
@@ -102,6 +101,8 @@ struct CleanupContext<'v> {
     set: &'v ExecutorSet<'v>,
     /// The driver's pod as it was last known; it is read again before its exit or deletion causes a write.
     last_driver: Option<&'v DriverRef>,
+    /// If it is gone, the pods that may be the driver all the same.
+    witnesses: Option<&'v Witnesses<'v>>,
     /// The exits that are tracked.
     exits: &'v Exits,
     /// Settings.
@@ -154,7 +155,7 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
         _ => None,
     };
     let last_driver = context.last_driver.map(|driver| (driver.name.clone(), driver.uid.clone()));
-    let keeps = kept::driver_keeps(context.snapshot, context.key, context.set, last_driver.as_ref());
+    let keeps = kept::driver_keeps(context.snapshot, context.key, context.app, context.set, last_driver.as_ref());
     let Some(index) = context.set.index.filter(|_| cleanup_for(context) != Finished::Report) else { return due };
     // These injected bugs act on executors that are not candidates.
     let all = fault_injection::injected(Bug::InactiveIgnored) || fault_injection::injected(Bug::RunningIsFinished);
@@ -214,6 +215,10 @@ fn of_executor(
     if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {
         return Next::Never;
     }
+    // Nothing is known of a driver whose end something contradicts.
+    if context.witnesses.is_some_and(|witnesses| witnesses.of_end(executor).is_some()) {
+        return Next::Never;
+    }
     let (since, cause) = match context.exits.of(context.key, &executor.uid) {
         // If its pod were written before the report, the next leader would treat the exit as reported.
         Some(note) if note.is_open && !fault_injection::injected(Bug::ActsBeforeReporting) => {
@@ -239,7 +244,10 @@ fn of_executor(
             seen: executor.into(),
             how,
             cause,
-            gone_driver: gone_driver.map(|last| own_driver(&executor.template).unwrap_or_else(|| last.clone())),
+            gone_driver: gone_driver.map(|last| {
+                let named = executor.template.named_driver(executor.is_proven);
+                named.map_or_else(|| last.clone(), |(name, uid)| DriverRef { name, uid })
+            }),
         }),
         Some(at) => Next::At(at),
         None => Next::Never,

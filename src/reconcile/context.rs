@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::ownership::liveness::ExecutorSet;
+use crate::ownership::contradiction::Witnesses;
+use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::Policies;
 use crate::snapshot::{Application, Group, GroupKey, Snapshot};
 use crate::spark::ids::AppKey;
@@ -33,6 +34,21 @@ impl<'v> PlanContext<'v> {
         let same = set.driver.pod().and_then(|driver| self.by_driver.get(&*driver.uid));
         let same: Vec<&'v ExecutorSet<'v>> = same.into_iter().flatten().copied().collect();
         same.into_iter().filter(move |other| other.creator != set.creator)
+    }
+
+    /// Whether the driver of executors is gone, and nothing contradicts that.
+    pub(super) fn is_certainly_gone(&self, set: &ExecutorSet<'v>) -> bool {
+        let is_contradicted = || {
+            let witnesses = self.witnesses();
+            let mut samples = set.counts.iter().filter_map(|counts| self.app.one_of(counts));
+            samples.any(|executor| witnesses.of_end(executor).is_some())
+        };
+        set.driver == DriverLiveness::Gone && !is_contradicted()
+    }
+
+    /// The pods that may be drivers of the application's executors.
+    pub(super) fn witnesses(&self) -> Witnesses<'v> {
+        Witnesses::of(self.snapshot, self.key, self.app, self.sets)
     }
 
     /// Our PodGroups that were created for this application.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::fault_injection::{self, Bug};
+use crate::ownership::contradiction::{self, is_related};
 use crate::ownership::liveness::ExecutorSet;
 use crate::ownership::workload::{self, OwningPod};
-use crate::snapshot::{DriverPod, Owner, Snapshot};
+use crate::snapshot::{Application, DriverPod, Owner, Snapshot, TemplateCounts};
 use crate::spark::ids::{AppKey, PodKey};
 
 /// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or exists and
@@ -22,6 +23,7 @@ pub(super) fn keeps(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> bo
 pub(super) fn driver_keeps(
     snapshot: &Snapshot,
     key: &AppKey,
+    app: &Application,
     set: &ExecutorSet<'_>,
     last_driver: Option<&(Arc<str>, Arc<str>)>,
 ) -> bool {
@@ -42,10 +44,18 @@ pub(super) fn driver_keeps(
         },
         OwningPod::Unread | OwningPod::None => false,
     };
-    let mut owners =
-        set.counts.iter().filter(|counts| counts.total > 0).filter_map(|counts| counts.template.owner.as_ref());
+    let counts = || set.counts.iter().filter(|counts| counts.total > 0);
+    let mut owners = counts().filter_map(|counts| counts.template.owner.as_ref());
     set.driver.pod().or_else(last).is_some_and(|driver| keeps(snapshot, key, driver))
         || (owners.any(owner_keeps) && !fault_injection::injected(Bug::OwnerNotAsked))
-        || set.labelled.iter().any(|driver| keeps(snapshot, key, driver))
+        || counts().any(|counts| another_keeps(snapshot, key, app, counts))
         || set.index.is_some_and(|index| index.labelled > 0)
+}
+
+/// Whether another pod than the one that controls executors may be their driver, and keeps them.
+fn another_keeps(snapshot: &Snapshot, key: &AppKey, app: &Application, counts: &TemplateCounts) -> bool {
+    let creator = counts.creator();
+    let labelled = app.drivers.iter().filter(|driver| is_related(driver, creator));
+    let named = contradiction::named_pods(snapshot, key, &counts.template, counts.is_proven);
+    labelled.chain(named).any(|driver| keeps(snapshot, key, driver))
 }

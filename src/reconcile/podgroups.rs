@@ -56,7 +56,7 @@ pub(super) fn plan(context: &PlanContext<'_>, now: Instant, state: &mut Applicat
     }
     for (key, wanted) in &named {
         // Executors that outlive their driver for a moment need no gang.
-        if wanted.set.driver != DriverLiveness::Gone {
+        if !context.is_certainly_gone(wanted.set) {
             if !present.contains_key(key)
                 && let Some(until) = awaits_conf(context, wanted, (now, state), plan)
             {

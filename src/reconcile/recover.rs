@@ -18,6 +18,7 @@ use super::plan::Plan;
 use super::state::ApplicationState;
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
+use crate::ownership::contradiction::may_drive;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{Mode, RecoveryRule};
 use crate::reason::Reason;
@@ -67,7 +68,9 @@ pub(super) fn plan(
     }
     let is_new = state.recovery.position.is_none();
     plan.continues_round = !is_new;
+    let witnesses = plan_context.witnesses();
     let context = RuleContext {
+        witnesses: &witnesses,
         snapshot: plan_context.snapshot,
         key: plan_context.key,
         app: plan_context.app,
@@ -112,15 +115,13 @@ const NEXT_PART: Duration = Duration::from_millis(500);
 
 /// What the rules need to know about one creator's executors.
 fn of_set<'v>(context: &RuleContext<'v>, set: &'v ExecutorSet<'v>, state: &ApplicationState) -> SetContext<'v> {
-    let learned = state.last_driver(set.creator);
-    let last_driver = learned.map(|driver| (driver.name, driver.uid));
+    let last_driver = state.last_driver(set.creator).map(|driver| (driver.name, driver.uid));
     SetContext {
         set,
         view: context.view(set),
         gone_since: state.recovery.gone_since(set.creator),
-        keeps: kept::driver_keeps(context.snapshot, context.key, set, last_driver.as_ref())
+        keeps: kept::driver_keeps(context.snapshot, context.key, context.app, set, last_driver.as_ref())
             || state.sets.get(&set.creator).is_some_and(|set| set.keeps),
-        last_driver,
     }
 }
 
@@ -231,11 +232,11 @@ impl<'v> Round<'_, 'v> {
             executor.is_live()
                 && !executor.deleting
                 && !(executor.state == ExecutorPodState::Pending && fault_injection::injected(Bug::PendingIsNothing))
-                && counts().any(|counts| counts.has(executor))
+                // The pod that controls an executor may not be its driver.
+                && (counts().any(|counts| counts.has(executor)) || may_drive(driver, executor))
         };
         let view = of.view.as_ref().map(|(view, _)| *view);
-        let has_executors = counts().any(|counts| counts.live > 0)
-            && plan_context.app.executors().values().any(|executor| is_wanted(executor));
+        let has_executors = plan_context.app.executors().values().any(|executor| is_wanted(executor));
         let replicas = target::replicas(self.context.snapshot, self.context.key, driver, plan_context.sets);
         let target = target::target(self.context.snapshot, self.context.key, driver, view, replicas);
         let verdict = rules::of_driver(&self.context, of, driver, (has_executors, target), &mut self.state.recovery);

@@ -46,7 +46,8 @@ pub enum Check {
     NoExecutors(Box<DriverPoll>),
     /// The driver is polled again: the executor of this id must not be registered.
     NotRegistered(Box<DriverPoll>, u64),
-    /// This pod is read again, by name: it must not exist with this uid, or must have exited.
+    /// This pod is read again, by name: it must not exist with this uid, or must have exited. So are all other pods that may be the
+    /// driver ([`Witnesses`](crate::ownership::contradiction::Witnesses)).
     DriverGone(Arc<str>, Arc<str>),
     /// This node is read again: it must not exist. The pod is deleted without a grace period.
     NodeGone(Arc<str>),
@@ -69,7 +70,8 @@ impl Check {
                 "an executor of the application exists, or its driver, polled once more, did not answer"
             }
             Check::NotRegistered(..) => "its driver, polled once more, did not confirm that it is not registered",
-            Check::DriverGone(..) => "its driver's pod exists and has not exited",
+            Check::DriverGone(..) => "its driver's pod, or another pod that may be its driver, has not exited",
+
             Check::NodeGone(_) => "its node exists",
         }
     }
@@ -92,6 +94,8 @@ pub enum NoRemedy {
     NoExecId,
     /// No ownerReference of the executor and no proven signature names the driver that is gone.
     Unproven,
+    /// Something contradicts that the driver is gone; the finding names it.
+    Contradicted,
     /// The driver keeps its executors (`deleteOnTermination=false`), or its configuration cannot be read.
     Kept,
     /// The application caused the failure: the pod is kept for inspection.
@@ -117,6 +121,7 @@ impl NoRemedy {
                 "not deleted, because its label spark-exec-id is no number, so its driver cannot confirm it"
             }
             NoRemedy::Unproven => "not deleted, because nothing proves that the driver that is gone created it",
+            NoRemedy::Contradicted => "not deleted, because its driver may be alive",
             NoRemedy::Kept => {
                 "not deleted, because its driver keeps executors (deleteOnTermination=false), or its configuration cannot be read"
             }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::fault_injection::{self, Bug};
+use crate::ownership::contradiction::may_drive;
 use crate::ownership::workload::{self, OwningPod};
 use crate::signature::Creator;
 use crate::snapshot::{Application, DriverPod, DriverView, DriverViewKey, Executor, ExecutorKey, Snapshot, Stage};
@@ -93,7 +94,9 @@ pub fn without_pod<'v>(
     (snapshot, key, app): (&'v Snapshot, &'v AppKey, &'v Application),
     driver: &'v DriverPod,
 ) -> impl Iterator<Item = &'v ExecutorSummary> {
-    let is_own = |executor: &Executor| driver_of(snapshot, key, executor) == Some(driver.creator);
+    // The pod that controls an executor may not be its driver.
+    let is_own =
+        |executor: &Executor| driver_of(snapshot, key, executor) == Some(driver.creator) || may_drive(driver, executor);
     let has_pod = move |id: u64| {
         let from = ExecutorKey { id, name: "".into() };
         let same = app.executors().range(from..).take_while(|(key, _)| key.id == id);

@@ -36,6 +36,9 @@ pub struct RecoveryState {
     pub(crate) position: Option<ExecutorKey>,
     /// Since when the driver of a creator's executors has been gone.
     gone: BTreeMap<Option<Creator>, Instant>,
+    /// Since when nothing contradicts any more that the driver of an executor is gone, by the executor's uid; `None` while something
+    /// does. And when it was last visited.
+    contradicted: BTreeMap<Arc<str>, (Option<Instant>, Instant)>,
     /// The views that showed that the driver has removed an executor, by the executor's uid.
     checks: BTreeMap<Arc<str>, Checks>,
     /// Since when an executor has been missing on which its driver counts.
@@ -105,6 +108,22 @@ impl RecoveryState {
     /// Since when the driver of a creator's executors has been gone.
     pub(crate) fn gone_since(&self, creator: Option<Creator>) -> Option<Instant> {
         self.gone.get(&creator).copied()
+    }
+
+    /// Since when nothing contradicts that the driver of an executor is gone, if something has, and does not now.
+    pub(super) fn uncontradicted_since(
+        &mut self,
+        uid: &Arc<str>,
+        is_contradicted: bool,
+        now: Instant,
+    ) -> Option<Instant> {
+        if is_contradicted {
+            self.contradicted.insert(uid.clone(), (None, now));
+            return None;
+        }
+        let (since, visited) = self.contradicted.get_mut(uid)?;
+        *visited = now;
+        Some(*since.get_or_insert(now))
     }
 
     /// A view of this time shows that the driver has removed the executor.
@@ -226,7 +245,9 @@ impl RecoveryState {
         let is_recent = |at: Instant, time: Duration| now.saturating_duration_since(at) < time;
         self.checks.retain(|_, checks| is_recent(checks.last, FORGET_CHECKS));
         // Each was visited in this round.
-        self.counted.retain(|_, (_, visited)| self.last_round.is_some_and(|began| *visited >= began));
+        let is_visited = |visited: Instant| self.last_round.is_some_and(|began| visited >= began);
+        self.counted.retain(|_, (_, visited)| is_visited(*visited));
+        self.contradicted.retain(|_, (_, visited)| is_visited(*visited));
         self.missing.retain(|(creator, _), _| creators.contains(creator));
         self.next_row.retain(|creator, _| creators.contains(creator));
         self.lingering.retain(|uid, _| drivers.contains(&**uid));

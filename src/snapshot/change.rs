@@ -327,10 +327,12 @@ impl Snapshot {
         if self.labelled(namespace, name).is_none_or(is_another) {
             return Delta::default();
         }
+        // A watch by label reports a pod that has lost the label as deleted.
+        let driver = self.labelled_driver(namespace, name).map(|(_, driver)| driver);
+        let is_gone = driver.is_some_and(|driver| absence != Absence::Deleted || !driver.is_live());
         let Some((app, executor)) = self.remove(namespace, name) else { return Delta::default() };
         // A driver whose deletion was observed is absent for its executors, not unknown until the next GET.
-        let is_driver = executor.is_none();
-        if is_driver && self.apps.get(&app).is_some_and(|app| !app.executors().is_empty()) {
+        if is_gone && self.apps.get(&app).is_some_and(|app| !app.executors().is_empty()) {
             self.referenced.insert(key.clone(), ReferencedPod::Absent);
         }
         let removed = executor.map(|executor| RemovedExecutor::of(&app, executor, absence));

@@ -122,6 +122,8 @@ pub struct Template {
     pub skip: bool,
     /// The controlling owner.
     pub owner: Option<Owner>,
+    /// The other owners that are pods, at most 8.
+    pub other_owners: Box<[Owner]>,
     /// Host of `SPARK_DRIVER_URL`: a Service's name or an address.
     pub driver_host: Option<Arc<str>>,
     /// Our annotation with weaker evidence of the driver, `how/name/uid`; a tenant can write it too.
@@ -132,6 +134,17 @@ pub struct Template {
     pub scheduling: Arc<SchedulingFields>,
     /// The resources that each requests.
     pub requests: ResourceList,
+}
+
+impl Template {
+    /// Name and uid of the pod that created the executors, if that is proven, else of the pod that controls them: never of a pod that
+    /// only has the labels.
+    pub fn named_driver(&self, is_proven: bool) -> Option<(Arc<str>, Arc<str>)> {
+        match self.creator.as_ref().filter(|_| is_proven) {
+            Some(creator) => creator.pod().map(|(name, uid)| (name.into(), uid.into())),
+            None => self.owner.as_ref()?.pod(),
+        }
+    }
 }
 
 impl DriverPod {
@@ -147,9 +160,14 @@ impl DriverPod {
 }
 
 impl Executor {
-    /// Its creator, if that is proven.
+    /// Its creator as it states it, if that is proven.
+    pub fn proven_creator(&self) -> Option<&StatedCreator> {
+        self.template.creator.as_ref().filter(|_| self.is_proven)
+    }
+
+    /// The same as a key.
     pub fn creator(&self) -> Option<Creator> {
-        self.template.creator.as_ref().filter(|_| self.is_proven).map(StatedCreator::key)
+        self.proven_creator().map(StatedCreator::key)
     }
 
     /// The creator for whose gang it counts: the proven one, else the object that it names as its controlling owner.
@@ -219,6 +237,8 @@ pub struct DriverPod {
     pub is_executor: bool,
     /// Its phase.
     pub phase: DriverPhase,
+    /// When the pod was created, in seconds since 1970.
+    pub created: Option<NonZeroI64>,
     /// When its container started, else when the pod was created, in seconds since 1970.
     pub began: Option<NonZeroI64>,
     /// Whether its phase is Failed, or its own container exited with a code other than 0.
@@ -348,6 +368,8 @@ pub(super) const MAX_ENTRY: usize = 2048;
 const MAX_ADDRESS: usize = 45;
 /// Longest `policy/scheduler-type`: a policy's name has at most 40 characters.
 const MAX_BY: usize = 64;
+/// At most this many owners are kept beside the controlling one.
+const MAX_OTHER_OWNERS: usize = 8;
 /// Longest note `how/name/uid` that is kept.
 const MAX_NOTE: usize = MAX_NAME + MAX_UID + 32;
 /// A namespace.
@@ -426,7 +448,12 @@ fn is_over(pod: &Pod<'_>) -> bool {
     let name = pod.executor_container();
     let ended =
         || pod.status.container_statuses.iter().any(|status| status.name == name && status.terminated().is_some());
-    matches!(phase, "Succeeded" | "Failed") || (pod.spec.restart_policy.as_deref() == Some("Never") && ended())
+    matches!(phase, "Succeeded" | "Failed") || (is_never_restarted(pod) && ended())
+}
+
+/// Whether a container of the pod that has exited is over.
+fn is_never_restarted(pod: &Pod<'_>) -> bool {
+    pod.spec.restart_policy.as_deref() == Some("Never")
 }
 
 /// Whether the node has made the pod's sandbox.
@@ -472,6 +499,7 @@ impl Template {
             knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
             skip: pod.annotation(annotations::SKIP) == Some("true"),
             owner: pod.controller().map(Owner::of),
+            other_owners: other_owners(pod),
             driver_host: driver_url.and_then(driver_host).map(Arc::from),
             note: pod.annotation(annotations::DRIVER).filter(|note| note.len() <= MAX_NOTE).map(Arc::from),
             creator: pod.annotation(annotations::CREATOR).and_then(StatedCreator::parse),
@@ -519,6 +547,7 @@ impl DriverPod {
             selector: pod.app_selector().map(Arc::from),
             is_executor: pod.role() == Role::Executor,
             phase: life(pod),
+            created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
             began: began(pod).and_then(seconds).and_then(NonZeroI64::new),
             has_failed: has_failed(pod),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
@@ -550,17 +579,23 @@ impl DriverPod {
     }
 }
 
-/// A driver has exited if its pod's phase is terminal, or if its own container exited while a sidecar keeps the pod running.
+/// The pods that own an executor beside its controlling owner.
+fn other_owners(pod: &Pod<'_>) -> Box<[Owner]> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners
+        .filter(|owner| owner.is_pod() && owner.controller != Some(true))
+        .take(MAX_OTHER_OWNERS)
+        .map(Owner::of)
+        .collect()
+}
+
+/// A driver has exited if its pod's phase is terminal, or if its own container exited for good while a sidecar keeps the pod running.
 fn life(pod: &Pod<'_>) -> DriverPhase {
     match pod.status.phase.as_deref() {
         Some("Succeeded" | "Failed") => DriverPhase::Ended,
         Some("Running") => {
-            let ended = pod
-                .status
-                .container_statuses
-                .iter()
-                .any(|status| status.name == labels::DRIVER_CONTAINER && status.terminated().is_some());
-            // Spark drivers never restart; a worker or notebook whose policy restarts it has no such container.
+            let mut own = pod.status.container_statuses.iter().filter(|status| status.name == labels::DRIVER_CONTAINER);
+            let ended = is_never_restarted(pod) && own.any(|status| status.terminated().is_some());
             if ended { DriverPhase::Ended } else { DriverPhase::Running }
         }
         _ => DriverPhase::Pending,
@@ -604,14 +639,17 @@ mod tests {
 
     #[test]
     fn driver_phase_follows_driver_container_and_not_sidecar() {
-        let pod = |name: &str| {
+        let pod = |name: &str, restarts: &str| {
             let json = format!(
-                r#"{{"status":{{"phase":"Running","containerStatuses":[{{"name":"{name}","state":{{"terminated":{{"exitCode":0}}}}}}]}}}}"#
+                r#"{{"spec":{{"restartPolicy":"{restarts}"}},"status":{{"phase":"Running","containerStatuses":[{{"name":"{name}","state":{{"terminated":{{"exitCode":0}}}}}}]}}}}"#
             );
             life(&Pod::read_whole(json.as_bytes()).unwrap())
         };
-        assert_eq!(pod("spark-kubernetes-driver"), DriverPhase::Ended);
-        assert_eq!(pod("istio-proxy"), DriverPhase::Running);
+        assert_eq!(pod("spark-kubernetes-driver", "Never"), DriverPhase::Ended);
+        assert_eq!(pod("istio-proxy", "Never"), DriverPhase::Running);
+        for restarts in ["Always", "OnFailure"] {
+            assert_eq!(pod("spark-kubernetes-driver", restarts), DriverPhase::Running, "it restarts");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use imbl::OrdMap;
 
 use super::facts::{Executor, ExecutorKey, Template};
 use crate::annotations;
-use crate::signature::Creator;
+use crate::signature::{Creator, StatedCreator};
 use crate::spark::state::ExecutorPodState;
 
 /// The executors of one creator in an application.
@@ -51,6 +51,11 @@ pub struct TemplateCounts {
 }
 
 impl TemplateCounts {
+    /// The creator of the executors, if that is proven.
+    pub fn creator(&self) -> Option<Creator> {
+        self.template.creator.as_ref().filter(|_| self.is_proven).map(StatedCreator::key)
+    }
+
     /// Whether an executor is counted here.
     pub(crate) fn has(&self, executor: &Executor) -> bool {
         self.is_proven == executor.is_proven && Arc::ptr_eq(&self.template, &executor.template)

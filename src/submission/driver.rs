@@ -193,7 +193,7 @@ mod tests {
     fn pod(status: &Value) -> DriverStatus {
         let pod = json!({"metadata": {"namespace": "team", "name": "pi-driver", "uid": "u1", "creationTimestamp": "2026-11-25T00:00:00Z",
             "labels": {"spark-role": "driver", "spark-app-selector": "spark-1", "spark-app-name": "pi"}},
-            "spec": {"schedulerName": "volcano", "nodeName": if status["phase"] == "Pending" { Value::Null } else { json!("node-1") },
+            "spec": {"restartPolicy": "Never", "schedulerName": "volcano", "nodeName": if status["phase"] == "Pending" { Value::Null } else { json!("node-1") },
                 "containers": [{"name": "log-shipper"}, {"name": "spark-kubernetes-driver", "args": ["driver"]}]},
             "status": status});
         DriverStatus::read(&pod.to_string()).unwrap()

@@ -172,13 +172,16 @@ fn annotation_of_fallback_is_removed_where_no_scheduler_is_set() {
 }
 
 #[test]
-fn executor_is_signed_only_if_its_scheduling_depends_on_its_creator() {
+fn every_executor_is_signed_whether_it_is_scheduled_and_whoever_owns_it() {
     let signature = |pod: &PodBuilder, kind: &str| {
         let outcome = by_driver(pod, &signing(), &only(policy(kind)));
         outcome.object["metadata"]["annotations"].get(spark_usher::annotations::SIGNATURE).is_some()
     };
-    assert!(!signature(&executor(1), "none"));
-    assert!(signature(&executor(1), "volcano"));
+    for kind in ["none", "volcano"] {
+        assert!(
+            signature(&executor(1), kind) && signature(&executor(1).owned_by("Pod", "nb-driver", DRIVER_UID), kind)
+        );
+    }
     // Its creator chose another scheduler: the pod has no gang of ours, and the signature proves that we saw it.
     assert!(signature(&executor(1).spec("schedulerName", "mine"), "volcano"));
 }

@@ -1,5 +1,6 @@
 //! The recovery rules in the controller: what each finds, after how long, and what it deletes.
 
+mod contradictions;
 mod cost;
 mod drivers;
 mod kubelet;
@@ -436,7 +437,6 @@ fn planted_bugs_that_the_simulator_does_not_plant_are_found() {
             Bug::LiveNotKept => check_live_kept,
             Bug::StoppedIsDeleted => check_stopped,
             Bug::CountedTwice => cost::check_counted_once,
-            Bug::OtherOwnerCounts => drivers::check_other_owner,
             Bug::OwnerNotAsked => drivers::check_owner_keeps,
             Bug::LingersForever => drivers::check_lingering,
             Bug::WorkloadsDriverDeleted => drivers::check_workloads_driver,

@@ -34,8 +34,8 @@ fn volcano_executor_without_group_name_gets_no_owner() {
         assert!(!has_owner(&outcome));
         assert_eq!(outcome.decision.reason, Reason::OwnerWithheld);
         let signed = by_driver(&chosen, &signing(), &policies);
-        assert_eq!(annotations(&signed)["spark-usher.io/driver"], format!("creator/nb-driver/{DRIVER_UID}"));
-        assert!(annotations(&signed)["spark-usher.io/signature"].is_string(), "else the note proves nothing");
+        assert_eq!(annotations(&signed)["spark-usher.io/creator"], format!("pod/nb-driver/{DRIVER_UID}"));
+        assert!(annotations(&signed)["spark-usher.io/signature"].is_string(), "else the creator proves nothing");
     }
     let mut off = policy("volcano");
     off.gang.shape = Shape::Pods;

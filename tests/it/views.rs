@@ -130,7 +130,7 @@ fn executors_without_running_driver_are_troubled() {
     let troubled = harness.app().troubled;
     assert_eq!(troubled[0].why.as_deref(), Some("has no driver: its driver exited or was deleted"));
     // The exit of an executor that was deleted with its driver says so.
-    harness.delete(&driver()).delete(&running(1).deleting());
+    harness.delete(&driver().deleting()).delete(&running(1).deleting());
     let found = harness.why("nb-exec-1");
     assert_eq!(found.exits[0].what.cause, "deleted");
     let detail = &found.exits[0].what.detail;
@@ -284,7 +284,7 @@ fn timeline_prefers_executors_that_exited_abnormally_or_have_not_started() {
 fn driver_that_was_gone_when_its_executors_exited_is_not_unknown() {
     let mut harness = ReportHarness::new();
     harness.observe(&driver()).observe(&running(1));
-    harness.delete(&driver()).delete(&running(1).deleting());
+    harness.delete(&driver().deleting()).delete(&running(1).deleting());
     let app = harness.app();
     assert_eq!((&*app.driver.liveness, app.driver_state()), ("gone", "gone"));
     assert!(!app.is_driver_in_trouble(), "nothing is left of it");

@@ -18,6 +18,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use kube::core::ApiResource;
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
+use spark_usher::annotations;
 use spark_usher::app::{App, CertificateSource, ConfigSource, Options as AppOptions};
 use spark_usher::cluster::client::Cluster as Connection;
 use spark_usher::cluster::lease::Election;
@@ -558,7 +559,7 @@ impl Cluster {
         std::fs::write(self.folder.path().join(format!("{name}.yaml")), super::policy_file(config)).unwrap();
     }
 
-    /// A webhook configuration takes a moment to reach the API server's cache: waits until the webhook mutates a pod.
+    /// A webhook configuration takes a moment to reach the API server's cache: waits until the webhook mutates a pod, and signs it.
     async fn registered(&self) {
         let probe = super::executor(99999).label("spark-app-selector", "spark-probe");
         let params = PostParams { dry_run: true, ..PostParams::default() };
@@ -569,7 +570,7 @@ impl Cluster {
         let pods = self.pods();
         eventually("the webhook is called", async || {
             let seen = pods.create(&params, &pod).await.unwrap();
-            seen.annotations().contains_key("spark-usher.io/by")
+            [annotations::BY, annotations::SIGNATURE].iter().all(|key| seen.annotations().contains_key(*key))
         })
         .await;
     }

@@ -21,10 +21,13 @@ fn writer_with_responses(
             let (parts, body) = request.into_parts();
             let body = String::from_utf8_lossy(&body.collect().await.unwrap().to_bytes()).into_owned();
             let (method, path) = (parts.method.as_str(), parts.uri.path());
-            let what = if body.contains("ownerReferences") { "owner" } else { path };
+            let query = parts.uri.query().unwrap_or_default();
+            let selects = ["labels", "fields"].into_iter().find(|by| query.contains(&by.replace('s', "Selector")));
+            let path = selects.map_or_else(|| path.to_owned(), |by| format!("{path}?{by}"));
+            let what = if body.contains("ownerReferences") { "owner" } else { &path };
             recorded.lock().unwrap().push(format!("{method} {what}"));
             tokio::task::yield_now().await;
-            let (code, answer) = answer(method, path, &body);
+            let (code, answer) = answer(method, &path, &body);
             let response = hyper::Response::builder().status(code);
             Ok::<_, std::convert::Infallible>(response.body(Full::new(bytes::Bytes::from(answer.to_string()))).unwrap())
         }
@@ -33,7 +36,31 @@ fn writer_with_responses(
     let limiter = Limiter::new(crate::cluster::limit::Rate { qps: 1e6, burst: 1_000_000 });
     let metrics = Arc::new(Metrics::register(&Registry::default()).unwrap());
     let drivers = DriverApi::of(|_| Box::pin(std::future::ready(DriverAnswer::Starting)));
-    (Writer::new(client, "one", metrics, limiter, drivers), requests)
+    let snapshot = Arc::new(ArcSwap::from_pointee(orphaned()));
+    (Writer::new(client, "one", metrics, limiter, drivers, snapshot), requests)
+}
+
+fn pod(name: &str, uid: &str, created: &str, labels: &Value, phase: &str) -> Value {
+    let metadata = json!({"name": name, "namespace": "n", "uid": uid, "resourceVersion": "7", "labels": labels,
+        "creationTimestamp": created});
+    let status = json!({"phase": phase, "podIP": "10.0.0.9"});
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "status": status, "spec": {"containers": []}})
+}
+
+/// A snapshot with one executor, e-1, which the pods d, its controller, and d-2 own, and whose driver is at 10.0.0.9.
+fn orphaned() -> Snapshot {
+    let labels = json!({"spark-role": "executor", "spark-app-selector": "a", "spark-exec-id": "1"});
+    let mut executor = pod("e-1", "u", "2026-01-01T12:00:00Z", &labels, "Running");
+    executor["metadata"]["ownerReferences"] = json!([
+        {"apiVersion": "v1", "kind": "Pod", "name": "d", "uid": "du", "controller": true},
+        {"apiVersion": "v1", "kind": "Pod", "name": "d-2", "uid": "d2u"},
+    ]);
+    let url = "spark://CoarseGrainedScheduler@10.0.0.9:7078";
+    executor["spec"]["containers"] = json!([{"name": "e", "env": [{"name": "SPARK_DRIVER_URL", "value": url}]}]);
+    let mut snapshot = Snapshot::default();
+    let executor = <ObservedPod as crate::cluster::view::View>::read(&executor.to_string()).unwrap();
+    snapshot.apply(Change::Pods(PodChange::Observed(executor)));
+    snapshot
 }
 
 fn denied(code: u16, message: &str) -> (u16, Value) {
@@ -223,6 +250,10 @@ fn not_found() -> (u16, Value) {
     (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"}))
 }
 
+fn pod_list(items: &[Value]) -> Value {
+    json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items})
+}
+
 fn recovery(check: Check) -> Action {
     let event = PodEvent {
         pod: PodKey::new("n", "e-1"),
@@ -271,6 +302,8 @@ async fn is_deleted(check: Check, found: (u16, Value), driver: DriverAnswer) -> 
     let bodies = Arc::<Mutex<Vec<Value>>>::default();
     let seen = bodies.clone();
     let (mut writer, requests) = writer_with_responses(move |method, path, body| match method {
+        "GET" if path.contains("/pods?") && found.1["kind"] != "PodList" => (200, pod_list(&[])),
+        "GET" if path.ends_with("/d-2") => not_found(),
         "GET" => found.clone(),
         "DELETE" => {
             seen.lock().unwrap().push(serde_json::from_str(body).unwrap());
@@ -323,16 +356,85 @@ async fn orphan_is_deleted_only_if_its_drivers_pod_is_gone_or_has_exited() {
         pod["status"]["phase"] = phase.into();
         (code, pod)
     };
-    for (uid, found, expected) in [
-        ("du", not_found(), true),
-        ("du", in_phase("Running"), false),
-        ("du", in_phase("Pending"), false),
-        ("du", in_phase("Failed"), true),
-        ("other", in_phase("Running"), true),
+    let (code, mut another) = in_phase("Running");
+    another["metadata"]["uid"] = "another".into();
+    for (found, expected) in [
+        (not_found(), true),
+        (in_phase("Running"), false),
+        (in_phase("Pending"), false),
+        (in_phase("Failed"), true),
+        ((code, another), true),
     ] {
-        let check = Check::DriverGone("d".into(), uid.into());
-        assert_eq!(is_deleted(check, found.clone(), DriverAnswer::Starting).await, expected, "{uid} {found:?}");
+        let check = Check::DriverGone("d".into(), "du".into());
+        assert_eq!(is_deleted(check, found.clone(), DriverAnswer::Starting).await, expected, "{found:?}");
     }
+}
+
+/// Whether e-1 is deleted if its driver d is gone, the API server answers the LIST of labelled drivers, the GET of d-2, and the
+/// LIST of pods at 10.0.0.9 with these.
+async fn orphan_is_deleted(labelled: Vec<Value>, second: Option<Value>, at_address: Vec<Value>) -> bool {
+    let (writer, requests) = writer_with_responses(move |method, path, _| match (method, path) {
+        ("DELETE", _) => (200, json!({"kind": "Status", "status": "Success"})),
+        ("POST", _) => (201, json!({"kind": "Event", "metadata": {"name": path}})),
+        (_, path) if path.ends_with("/d-2") => second.clone().map_or_else(not_found, |pod| (200, pod)),
+        (_, path) if path.ends_with("/d") => not_found(),
+        (_, "/api/v1/namespaces/n/pods?labels") => (200, pod_list(&labelled)),
+        (_, "/api/v1/namespaces/n/pods?fields") => (200, pod_list(&at_address)),
+        _ => panic!("{method} {path}"),
+    });
+    let action = recovery(Check::DriverGone("d".into(), "du".into()));
+    writer.apply(&Leadership::of(LONG), &AppKey::new("n", "a"), vec![action.clone(), action], false).await;
+    let requests = requests.lock().unwrap();
+    let reads = |path: &str| requests.iter().filter(|line| line.starts_with("GET") && line.contains(path)).count();
+    assert_eq!(
+        [reads("/pods?labels"), reads("/pods?fields"), reads("/pods/d")],
+        [1, 1, 2],
+        "once a batch: {requests:?}"
+    );
+    requests.iter().any(|line| line.starts_with("DELETE"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphan_is_kept_by_every_pod_that_may_be_its_driver_and_that_only_the_api_server_knows() {
+    let (before, after) = ("2026-01-01T11:59:59Z", "2026-01-01T12:00:01Z");
+    let labels = json!({"spark-role": "driver", "spark-app-selector": "a"});
+    let driver = |created, phase| pod("x", "xu", created, &labels, phase);
+    let plain = |name, uid, created, phase| pod(name, uid, created, &json!({}), phase);
+    let second = |uid, phase| {
+        let mut pod = plain("d-2", uid, before, phase);
+        pod["status"]["podIP"] = "10.0.0.2".into();
+        Some(pod)
+    };
+    for (labelled, second, at_address, expected) in [
+        (None, None, None, true),
+        (Some(driver(before, "Running")), None, None, false),
+        (Some(driver(after, "Running")), None, None, true),
+        (Some(driver(before, "Pending")), None, None, true),
+        (Some(driver(before, "Failed")), None, None, true),
+        (None, second("d2u", "Running"), None, false),
+        (None, second("another", "Running"), None, true),
+        (None, second("d2u", "Succeeded"), None, true),
+        (None, None, Some(plain("x", "xu", before, "Running")), false),
+        (None, None, Some(plain("x", "xu", after, "Running")), true),
+    ] {
+        let what = format!("{labelled:?} {second:?} {at_address:?}");
+        let lists = [labelled, at_address].map(|pod| pod.into_iter().collect::<Vec<_>>());
+        let [labelled, at_address] = lists;
+        assert_eq!(orphan_is_deleted(labelled, second, at_address).await, expected, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphan_is_kept_if_what_may_contradict_cannot_be_read() {
+    let (writer, requests) = writer_with_responses(|method, path, _| match (method, path) {
+        ("GET", path) if path.ends_with("/pods?labels") => denied(500, "no"),
+        ("GET", path) if path.ends_with("/pods?fields") => (200, pod_list(&[])),
+        ("GET", _) => not_found(),
+        _ => panic!("{method} {path}"),
+    });
+    let action = recovery(Check::DriverGone("d".into(), "du".into()));
+    let applied = writer.apply(&Leadership::of(LONG), &AppKey::new("n", "a"), vec![action], false).await;
+    assert!(applied.failed && applied.recovered.is_empty(), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -353,7 +455,7 @@ async fn hopeless_driver_is_deleted_only_if_it_answers_and_a_list_contains_no_ex
                 "spec": {"containers": []}, "status": {"phase": phase}})
         };
         let items: Vec<Value> = phases.iter().map(pod).collect();
-        (200, json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items}))
+        (200, pod_list(&items))
     };
     for (phases, expected) in [
         (&[][..], true),

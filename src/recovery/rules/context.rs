@@ -1,10 +1,10 @@
 //! The input of every rule.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
+use crate::ownership::contradiction::Witnesses;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{DriverAccess, Finished, Mode, Recovery, RecoveryRule};
 use crate::recovery::drivers::{self, DriverPoll};
@@ -32,6 +32,8 @@ pub struct RuleContext<'v> {
     pub recovery: &'v Recovery,
     /// What is done with finished executors.
     pub finished: Finished,
+    /// The pods that may be drivers of the application's executors.
+    pub witnesses: &'v Witnesses<'v>,
     /// The exits that are tracked.
     pub exits: &'v Exits,
     /// The time.
@@ -45,8 +47,6 @@ pub struct SetContext<'v> {
     pub set: &'v ExecutorSet<'v>,
     /// The driver's view, and how the driver is polled again.
     pub view: Option<(&'v DriverView, DriverPoll)>,
-    /// The driver as it was last known, for the executors that it created.
-    pub last_driver: Option<(Arc<str>, Arc<str>)>,
     /// Since when the driver has been gone.
     pub gone_since: Option<Instant>,
     /// Whether the driver keeps its finished executors.
@@ -66,6 +66,11 @@ pub(super) fn not_of_workload(executor: &Executor) -> Result<(), NoRemedy> {
         true => Err(NoRemedy::Workload),
         false => Ok(()),
     }
+}
+
+/// An executor that any driver of its application counts on is never deleted.
+pub(super) fn not_registered(context: &RuleContext<'_>, executor: &Executor) -> Result<(), NoRemedy> {
+    context.witnesses.registered(executor).map_or(Ok(()), |_| Err(NoRemedy::Contradicted))
 }
 
 impl<'v> RuleContext<'v> {
@@ -156,6 +161,7 @@ pub(super) fn by_view(
         return Err(NoRemedy::Kept);
     }
     let Some((_, poll)) = &of.view else { return Err(context.no_view()) };
+    not_registered(context, executor)?;
     Ok(Remedy { check: Check::NotRegistered(Box::new(poll.clone()), id), effect })
 }
 

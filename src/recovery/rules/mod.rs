@@ -49,7 +49,7 @@ pub fn of_executor(
         return Verdict::Nothing;
     }
     if of.set.driver == DriverLiveness::Gone {
-        return orphans::decide(context, of, executor);
+        return orphans::decide(context, of, executor, state);
     }
     match stage {
         Stage::Starting => stuck::decide(context, of, executor, since),

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::context::{RuleContext, is_driver_known, not_of_workload};
+use super::context::{RuleContext, is_driver_known, not_of_workload, not_registered};
 use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
@@ -38,7 +38,7 @@ pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, seen: Insta
             }
         };
         let remedy = if is_driver_known(executor) { remedy } else { Err(NoRemedy::UnknownDriver) };
-        let remedy = not_of_workload(executor).and(remedy);
+        let remedy = not_of_workload(executor).and(not_registered(context, executor)).and(remedy);
         let until = deletion.until.map_or_else(String::new, |until| format!(" at {until}"));
         let message = format!("still exists, although its grace period ended{until}; {held}");
         context.about(RULE, executor, since, message, remedy)

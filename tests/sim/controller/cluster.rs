@@ -47,6 +47,24 @@ pub struct App {
     pub lingers: bool,
     /// When it last had a live executor, if it has none.
     pub live_until: Option<Duration>,
+    /// The pod that launched its driver, and that controls its executors.
+    pub launcher: Option<Launcher>,
+}
+
+/// How the driver of executors is known that name their launcher as their owner.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    pub name: String,
+    pub uid: String,
+    pub names: Names,
+}
+
+/// How executors name the driver that does not control them. A labelled driver is known by its label, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    SecondOwner,
+    Address,
+    Nothing,
 }
 
 impl App {
@@ -88,14 +106,23 @@ impl Sim {
                 is_stopped: None,
                 lingers: false,
                 live_until: None,
+                launcher: None,
             }
             .with_faults(&mut self.rng);
+            let app = App { launcher: self.pick_launcher(&app), ..app };
             self.record(|| format!("{app:?}"));
             self.truth.selectors.push(format!("spark-{number}"));
             if kind != Kind::Loose {
                 let role = if kind == Kind::Cluster { Role::Driver } else { Role::Notebook };
                 let pod = self.pod(&app, app.driver.clone(), app.driver_uid.clone(), role, 0);
+                let restarts = app.launcher.is_some() && role == Role::Notebook;
+                self.put(Pod { phase: "Running", restarts, ..pod });
+            }
+            if let Some(Launcher { name, uid, .. }) = app.launcher.clone() {
+                let pod = self.pod(&app, name, uid, Role::Launcher, 0);
                 self.put(Pod { phase: "Running", ..pod });
+                let wait = self.launchers.millis(5000, 100_000);
+                self.after(wait, Event::ExitLauncher(number));
             }
             self.apps.push(app);
             if kind != Kind::Loose {
@@ -104,6 +131,31 @@ impl Sim {
             for _ in 0..1 + self.rng.below(4) {
                 self.create(number);
             }
+        }
+    }
+
+    /// In some histories executors name another pod than their driver as their controller. The choice does not change the others.
+    fn pick_launcher(&mut self, app: &App) -> Option<Launcher> {
+        if !matches!(self.seed % 16, 6 | 10 | 14) || app.kind == Kind::Loose {
+            return None;
+        }
+        let unlabelled = [Names::SecondOwner, Names::Address];
+        let names = match app.kind {
+            Kind::Client => *self.launchers.pick(&unlabelled),
+            Kind::Cluster | Kind::Loose => *self.launchers.pick(&[Names::SecondOwner, Names::Address, Names::Nothing]),
+        };
+        Some(Launcher { name: format!("launcher-{}", app.number), uid: format!("l{}", app.number), names })
+    }
+
+    /// A launcher has done its work.
+    pub(super) fn exit_launcher(&mut self, number: usize) {
+        let Some(launcher) = self.apps[number].launcher.clone() else { return };
+        let is_kept = self.launchers.chance(70);
+        self.record(|| format!("{} exits", launcher.name));
+        if is_kept {
+            self.change(&launcher.name, |pod| pod.phase = "Succeeded");
+        } else {
+            self.remove(&launcher.name);
         }
     }
 
@@ -124,6 +176,9 @@ impl Sim {
             by_usher: false,
             skip: false,
             owner: None,
+            second_owner: None,
+            has_address: false,
+            restarts: false,
             created: self.now,
             exited: None,
             by_driver: false,
@@ -155,6 +210,11 @@ impl Sim {
         let mut pod = Pod { skip, fault, ..self.pod(&app, name.clone(), uid, Role::Executor, id) };
         if app.kind != Kind::Loose {
             pod.owner = Some((app.driver.clone(), app.driver_uid.clone()));
+        }
+        if let Some(launcher) = &app.launcher {
+            pod.second_owner = pod.owner.take().filter(|_| launcher.names == Names::SecondOwner);
+            pod.has_address = launcher.names == Names::Address;
+            pod.owner = Some((launcher.name.clone(), launcher.uid.clone()));
         }
         self.record(|| format!("{name} is created: {fault:?}"));
         self.put(pod.clone());

@@ -68,6 +68,8 @@ pub(crate) enum Event {
     Register(String, String),
     /// The driver of an application creates the executors that it lacks.
     Allocate(usize),
+    /// The launcher of an application exits.
+    ExitLauncher(usize),
     /// The watches retry while the API server is unavailable, and continue when it is available.
     RetryWatches,
     /// A message for a replica, unless it was restarted meanwhile.
@@ -82,6 +84,8 @@ type Process = (usize, u32);
 pub struct Sim {
     pub seed: u64,
     pub(crate) rng: Rng,
+    /// For what only some histories have.
+    pub(crate) launchers: Rng,
     pub now: Duration,
     began: Instant,
     queue: BinaryHeap<Reverse<(Duration, u64)>>,
@@ -118,6 +122,7 @@ impl Sim {
         let recovery = recovery::settings(&mut rng);
         let mut sim = Sim {
             seed,
+            launchers: Rng::new(seed.wrapping_add(1 << 40)),
             rng,
             now: Duration::ZERO,
             began: Instant::now(),
@@ -208,6 +213,7 @@ impl Sim {
                         | Event::Remove(..)
                         | Event::LosesDriver(..)
                         | Event::Allocate(_)
+                        | Event::ExitLauncher(_)
                         | Event::Bind(..)
                         | Event::StartExecutor(..)
                 )
@@ -225,6 +231,7 @@ impl Sim {
                 Event::StartExecutor(name, uid) => self.start_executor(&name, &uid),
                 Event::Register(name, uid) => self.register(&name, &uid),
                 Event::Allocate(number) => self.allocate(number),
+                Event::ExitLauncher(number) => self.exit_launcher(number),
                 Event::React(name, uid) => self.react(&name, &uid),
                 Event::Remove(name, uid) => {
                     if self.truth.pods.get(&name).is_some_and(|pod| pod.uid == uid) {
@@ -352,7 +359,12 @@ impl Sim {
         let uid = &*exit.executor.uid;
         let last = self.truth.log.iter().rev().find_map(|entry| entry.pod.as_ref().filter(|_| entry.uid == uid));
         // The exit of a driver without labels is read by a lookup, which may fail or take longer than the controller waits.
-        let Some(pod) = last.cloned().filter(|pod| self.apps[pod.app].kind == Kind::Cluster) else { return };
+        let Some(pod) = last.cloned().filter(|pod| {
+            let app = &self.apps[pod.app];
+            app.kind == Kind::Cluster && app.launcher.is_none()
+        }) else {
+            return;
+        };
         let driver = self.truth.pods.get(&self.apps[pod.app].driver).filter(|driver| driver.is_finished());
         let exited = driver.filter(|driver| !self.excused.contains(&driver.uid)).and_then(|driver| driver.finished);
         if exited.is_some_and(|exited| pod.finished.is_some_and(|finished| exited <= finished)) {
@@ -422,6 +434,8 @@ impl Sim {
         let retained = pod.code == Some(1) && self.policies.lifecycle.finished == Finished::Delete;
         let wait = match self.driver_is_running(app) {
             None => return false,
+            // Nothing is known of a driver that does not control its executors, whose controller is gone.
+            Some(_) if app.launcher.is_some() => return false,
             Some(true) => app.grace(),
             Some(false) => Duration::ZERO,
         };

@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spark_usher::controller::{DriverAnswer, PollError};
+use spark_usher::ownership::contradiction::{self, Contradiction};
 use spark_usher::policy::{Budget, DriverAccess, DriverViews, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::DriverPoll;
 use spark_usher::recovery::finding::Check;
+use spark_usher::spark::ids::PodKey;
 use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
 
 use super::cluster::{App, Kind};
 use super::replica::Write;
-use super::truth::{Pod, Role};
+use super::truth::{NAMESPACE, Pod, Role};
 use super::{CHANGES_END, Event, FAULTS_END, Process, Sim};
 use crate::support::rng::Rng;
 
@@ -246,8 +248,39 @@ impl Sim {
         DriverAnswer::View { port: 4040, executors: rows.into_values().collect(), metrics, conf: None }
     }
 
+    /// The pod with this address.
+    pub(super) fn pod_at(&self, address: &str) -> Option<&Pod> {
+        let mut pods = self.truth.pods.values().filter(|pod| !pod.is_finished());
+        pods.find(|pod| pod.address().as_deref() == Some(address))
+    }
+
+    /// What contradicts that the driver of an executor is gone, as the edge of a replica reads it.
+    pub(super) fn contradicts_end(
+        &self,
+        number: usize,
+        executor: (&str, &str),
+        driver: (&str, &str),
+    ) -> Option<Contradiction> {
+        // A replica that has crashed meanwhile reads nothing.
+        let Some(controller) = &self.replicas[number].controller else { return Some(Contradiction::Changed) };
+        let snapshot = controller.snapshot();
+        let Some((app, known)) = snapshot.executor(NAMESPACE, executor.0) else { return Some(Contradiction::Changed) };
+        let read = |pod: &Pod| pod.driver_pod(&self.truth.selectors[pod.app]);
+        let labelled = self.truth.pods.values().filter(|pod| pod.role == Role::Driver && pod.is_shown());
+        let labelled = labelled.filter(|pod| self.truth.selectors[pod.app] == app.selector());
+        let labelled = labelled.map(|pod| pod.observation(&self.truth.selectors[pod.app])).collect();
+        let at_address = contradiction::address_to_read(snapshot, app, known).and_then(|at| self.pod_at(&at));
+        let at_address = at_address.map(|pod| (PodKey::new(NAMESPACE, &pod.name), Some(read(pod))));
+        let named = contradiction::pods_to_read(snapshot, app, known, driver.0).into_iter().map(|pod| {
+            let found = self.truth.pods.get(pod.name()).map(read);
+            (pod, found)
+        });
+        let live = contradiction::live(snapshot, app, labelled, at_address.into_iter().chain(named));
+        contradiction::of_end(&live, app, executor, driver)
+    }
+
     /// The deletion by a recovery rule, if what the edge verifies immediately before allows it.
-    pub(super) fn recovery_of(&mut self, deletion: &Recover) -> Option<Write> {
+    pub(super) fn recovery_of(&mut self, number: usize, deletion: &Recover) -> Option<Write> {
         let pod = &deletion.event.pod;
         let mut is_forced = false;
         match &deletion.check {
@@ -263,8 +296,7 @@ impl Sim {
                 }
             }
             Check::DriverGone(name, uid) => {
-                let found = self.truth.pods.get(&**name);
-                if found.is_some_and(|pod| pod.uid == **uid && !pod.is_finished() && !self.apps[pod.app].lingers) {
+                if self.contradicts_end(number, (pod.name(), &deletion.seen.uid), (name, uid)).is_some() {
                     return None;
                 }
             }
@@ -331,7 +363,9 @@ impl Sim {
                 pod.phase == "Running" && given_up.is_some_and(|(at, by_app)| !by_app && since(Some(at)) >= views)
             }
             RecoveryRule::Orphans => {
-                running == Some(false) && !pod.is_finished() && !is_kept && since(app.driver_exited) >= wait
+                // A driver that does not control its executors may have run when nobody knew of it.
+                let is_late = since(app.driver_exited) >= wait || app.launcher.is_some();
+                running == Some(false) && !pod.is_finished() && !is_kept && is_late
             }
             RecoveryRule::Refused => pod.is_finished() && pod.reason.is_some() && !is_kept && since(pod.exited) >= wait,
             RecoveryRule::Terminating => {
@@ -461,6 +495,10 @@ impl Sim {
                     || report.findings.iter().any(|finding| finding.rule == rule && *finding.uid == *uid)
             };
             let old = |at: Option<Duration>| at.is_some_and(|at| at + Duration::from_secs(150) < super::END);
+            // A pod that controls executors may hide whether their driver is gone, and answers no polls.
+            if app.launcher.is_some() {
+                continue;
+            }
             let running = self.driver_is_running(app);
             for pod in self.truth.pods.values().filter(|pod| pod.app == app.number && pod.is_shown()) {
                 if pod.role != Role::Executor || pod.skip || pod.deleting.is_some() || running.is_none() {
@@ -530,7 +568,7 @@ impl Sim {
         for app in self.apps.clone() {
             let live = |pod: &&Pod| pod.app == app.number && pod.is_live();
             let live = self.truth.pods.values().filter(live).count();
-            let is_running = self.driver_is_running(&app) == Some(true) && !app.is_starved;
+            let is_running = self.driver_is_running(&app) == Some(true) && !app.is_starved && app.launcher.is_none();
             if is_running && live < app.target {
                 self.violate("an application gets its executors", format!("{live} of {app:?}"));
             }

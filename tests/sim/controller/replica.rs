@@ -505,7 +505,11 @@ impl Sim {
                 let number: usize = map.trim_start_matches("conf-").parse().unwrap();
                 LookupResult::Conf(Conf::Known(AppConf::parse(&self.apps[number].conf()).into()))
             }
-            Lookup::Address(..) | Lookup::Workload(_) => LookupResult::Absent,
+            Lookup::Address(_, address) => match self.pod_at(address) {
+                Some(pod) => LookupResult::Pod(pod.driver_pod(&self.truth.selectors[pod.app])),
+                None => LookupResult::Absent,
+            },
+            Lookup::Workload(_) => LookupResult::Absent,
             Lookup::Quotas(_) => LookupResult::Quotas(Vec::new()),
             Lookup::NodePods(_) => LookupResult::NodePods(Default::default()),
             Lookup::All(_) => {
@@ -580,7 +584,7 @@ impl Sim {
         if rejected {
             applied.failed = true;
             deletion_ended(&mut applied, &action, false);
-        } else if let Some(write) = self.write_of(&action) {
+        } else if let Some(write) = self.write_of(number, &action) {
             match self.commit((number, incarnation), &write) {
                 Answered::Done if response_lost => {
                     applied.failed = true;
@@ -612,14 +616,13 @@ impl Sim {
     }
 
     /// The write of an action; none if the check of the driver forbids it.
-    fn write_of(&mut self, action: &Action) -> Option<Write> {
+    fn write_of(&mut self, number: usize, action: &Action) -> Option<Write> {
         match action {
             Action::CleanUp { executor, seen, how, gone_driver, .. } => {
                 if let Some(driver) = gone_driver {
-                    let found = self.truth.pods.get(&*driver.name);
-                    if found.is_some_and(|pod| pod.uid == *driver.uid && !pod.is_finished() && !pod.lingers) {
-                        return None;
-                    }
+                    self.contradicts_end(number, (executor.name(), &seen.uid), (&driver.name, &driver.uid))
+                        .is_none()
+                        .then_some(())?;
                 }
                 let kind = if *how == Cleanup::Label { Kind::Label } else { Kind::Delete };
                 self.record(|| format!("{kind:?} {} {} {}", executor.name(), seen.uid, seen.resource_version));
@@ -632,7 +635,7 @@ impl Sim {
                     driver_uid: None,
                 })
             }
-            Action::Recover(deletion) => self.recovery_of(deletion),
+            Action::Recover(deletion) => self.recovery_of(number, deletion),
             Action::Adopt { executor, seen, driver, .. } => Some(Write {
                 kind: Kind::Adopt,
                 name: executor.name().to_owned(),

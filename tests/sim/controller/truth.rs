@@ -22,6 +22,8 @@ pub enum Role {
     /// A pod without labels that a client-mode driver runs in.
     Notebook,
     Executor,
+    /// A pod without labels that launched drivers, and that their executors name as their owner.
+    Launcher,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +45,12 @@ pub struct Pod {
     pub by_usher: bool,
     pub skip: bool,
     pub owner: Option<(String, String)>,
+    /// An owner that does not control it.
+    pub second_owner: Option<(String, String)>,
+    /// Whether `SPARK_DRIVER_URL` has the address of its driver's pod.
+    pub has_address: bool,
+    /// A container called as the driver's exits again and again, while the driver runs in another one.
+    pub restarts: bool,
     pub created: Duration,
     /// When it was first in a final state, deletions of pods that do not run included.
     pub exited: Option<Duration>,
@@ -76,7 +84,16 @@ impl Pod {
 
     /// Whether a watch by label shows it.
     pub fn is_shown(&self) -> bool {
-        self.role != Role::Notebook && !self.unlabelled
+        matches!(self.role, Role::Driver | Role::Executor) && !self.unlabelled
+    }
+
+    /// Its address, if another pod needs it.
+    pub fn address(&self) -> Option<String> {
+        match self.role {
+            Role::Driver | Role::Notebook => Some(address_of(self.app)),
+            Role::Launcher => Some(format!("10.0.1.{}", self.app + 1)),
+            Role::Executor => None,
+        }
     }
 
     fn json(&self, selector: &str) -> Value {
@@ -110,6 +127,9 @@ impl Pod {
             metadata["ownerReferences"] =
                 json!([{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": true}]);
         }
+        if let (Some((name, uid)), Some(owners)) = (&self.second_owner, metadata["ownerReferences"].as_array_mut()) {
+            owners.push(json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}));
+        }
         let container =
             if self.role == Role::Executor { "spark-kubernetes-executor" } else { "spark-kubernetes-driver" };
         let mut status = json!({"phase": self.phase});
@@ -121,8 +141,8 @@ impl Pod {
         if let Some(reason) = self.reason {
             status["reason"] = reason.into();
         }
-        if self.role != Role::Executor {
-            status["podIP"] = format!("10.0.0.{}", self.app + 1).into();
+        if let Some(address) = self.address() {
+            status["podIP"] = address.into();
         }
         if self.lingers {
             status["containerStatuses"] = json!([{"name": container, "state": {"terminated": {"exitCode": 0}}},
@@ -132,6 +152,14 @@ impl Pod {
             metadata["finalizers"] = json!(["example.com/held"]);
         }
         let mut spec = json!({"restartPolicy": "Never", "containers": [{"name": container}]});
+        if self.restarts {
+            spec["restartPolicy"] = "Always".into();
+            status["containerStatuses"] = json!([{"name": container, "state": {"terminated": {"exitCode": 0}}}]);
+        }
+        if self.has_address {
+            let url = format!("spark://CoarseGrainedScheduler@{}:7078", address_of(self.app));
+            spec["containers"][0]["env"] = json!([{"name": "SPARK_DRIVER_URL", "value": url}]);
+        }
         if self.phase != "Pending" || self.bound.is_some() {
             spec["nodeName"] = "node".into();
         }
@@ -156,6 +184,10 @@ impl Pod {
         let text = self.json(selector).to_string();
         DriverPod::of(&Facts::read_whole(text.as_bytes()).unwrap(), gang::scheduling_keys())
     }
+}
+
+fn address_of(app: usize) -> String {
+    format!("10.0.0.{}", app + 1)
 }
 
 /// The wall clock time at this time of the history.
