@@ -384,7 +384,7 @@ fn diagnosis(
         DriverLiveness::Unknown if executor.is_live() && executor.template.owner.is_none() => {
             let cure = "spark.kubernetes.driver.pod.name names it";
             parts.push(format!(
-                "has no ownerReference, and its driver is not known: nothing deletes it when its driver ends ({cure})"
+                "has no ownerReference to a driver, and its driver is not known: nothing deletes it when its driver ends ({cure})"
             ));
         }
         DriverLiveness::Alive(_) | DriverLiveness::Gone | DriverLiveness::Unknown => {}

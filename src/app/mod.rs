@@ -18,15 +18,14 @@ pub use certificate::{CertificateSource, ClientCa};
 use metrics::{FileMetrics, Metrics};
 use namespaces::NewNamespaces;
 
-use crate::cluster::account;
 use crate::cluster::client::Cluster;
 use crate::cluster::driver_api::DriverApi;
 use crate::cluster::lease::{Election, LeadershipReceiver};
 use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
-use crate::cluster::progress::Unseen;
 use crate::cluster::replica::{Replica, ReplicaConfig};
 use crate::cluster::signing::Signing;
+use crate::cluster::{self, account};
 use crate::config::{BadConfig, Config, Reloader, Removed};
 use crate::http::capacity::Capacities;
 use crate::http::handlers::{Handlers, ReviewState};
@@ -197,13 +196,12 @@ impl App {
             let listener = Listener::bind(debug)?.limited(of_debug, metrics.http.listener("debug"));
             debug_address = Some(listener.address());
             let address = listener.address();
-            let unseen = metrics.cluster.unseen.clone();
-            let of_port = unseen.clone();
+            let of_cluster = metrics.cluster.clone();
             let shown = debug::DebugState {
                 snapshot: snapshot.clone(),
                 history: replica.history(),
                 leader_state: replica.leader_state(),
-                unseen: Arc::new(move || of_port.text(clock::now())),
+                unseen: Arc::new(move || of_cluster.unseen.text(clock::now())),
             };
             let page = options.ui.then(|| ui::UiState {
                 snapshot: snapshot.clone(),
@@ -212,7 +210,7 @@ impl App {
                     &options.election,
                     &replica,
                     &policies,
-                    (&shown_certificate, unseen.clone()),
+                    (&shown_certificate, metrics.cluster.clone()),
                     address,
                 ),
                 stop: debug_ending.stop.clone(),
@@ -310,7 +308,7 @@ fn this_replica(
     election: &Election,
     replica: &Replica,
     policies: &Arc<ArcSwap<Policies>>,
-    (serving, unseen): (&Arc<Serving>, Unseen),
+    (serving, metrics): (&Arc<Serving>, Arc<cluster::metrics::Metrics>),
     debug: SocketAddr,
 ) -> Arc<dyn Fn() -> ReplicaReport + Send + Sync> {
     let (state, leader, complete) = (replica.leader_state(), replica.leader(), replica.complete());
@@ -321,7 +319,8 @@ fn this_replica(
         state: state().as_str(),
         leader: leader().map(|leader| leader.to_string()),
         is_complete: *complete.borrow(),
-        unseen: unseen.text(clock::now()),
+        unseen: metrics.unseen.text(clock::now()),
+        withheld: metrics.withheld_text(),
         deletions: deletions(&policies.load()),
         certificate_until: serving.not_after().map(|time| time.to_string()),
         port: debug.port(),

@@ -221,7 +221,7 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
         let cure = "nothing deletes them when it ends, unless it runs outside the cluster and deletes them itself";
         report_line!(
             out,
-            "  owner     {} executors have no ownerReference, and their driver is not known: {cure}",
+            "  owner     {} executors have no ownerReference to a driver, and their driver is not known: {cure}",
             app.unowned
         )?;
     }

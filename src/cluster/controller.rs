@@ -417,7 +417,7 @@ impl EventLoop {
             self.controller.recovered(deleted, clock::instant());
         }
         for attempt in &applied.attempts {
-            self.controller.deletion_ended(&set.app, attempt, clock::instant());
+            self.controller.deletion_ended(&set.app, attempt, now());
         }
         self.busy.retain(|busy| busy != set);
         self.controller.actions_finished(set, applied.failed, applied.wrote, clock::instant());

@@ -187,6 +187,8 @@ pub const CHECKPOINT_TERM_ANNOTATION: &str = "spark-usher.io/reported-term";
 /// The annotation of the Lease that names the resources which the leader does not see ([`Unseen`](super::progress::Unseen)), for
 /// `spark-usher doctor`.
 pub const UNSEEN_ANNOTATION: &str = "spark-usher.io/unseen";
+/// Annotation of the Lease: which pods the leader would have deleted since it started, were deletions not off.
+pub const WITHHELD_ANNOTATION: &str = "spark-usher.io/withheld";
 
 /// How long the release of the Lease waits for the final checkpoint.
 const FINAL_CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -202,14 +204,23 @@ pub async fn run(
     let Channels { state, contact, mut reported } = channels;
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut lease_watch = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
-    let mut elector =
-        Elector { api, election, observed: None, last_written: None, found: None, checkpoint: None, unseen: None };
+    let mut elector = Elector {
+        api,
+        election,
+        observed: None,
+        last_written: None,
+        found: None,
+        checkpoint: None,
+        unseen: None,
+        withheld: None,
+    };
     let (until, until_seen) = watch::channel(None);
     let mut is_reported = false;
     loop {
         let began = clock::instant();
         elector.checkpoint = reported.borrow_and_update().checkpoint;
         elector.unseen = metrics.unseen.text(clock::now());
+        elector.withheld = metrics.withheld_text();
         let outcome = elector.try_acquire_or_renew().await;
         let mut lost = None;
         if outcome.is_ok() {
@@ -348,6 +359,7 @@ struct Elector {
     checkpoint: Option<Checkpoint>,
     /// What this replica does not see, to write with it.
     unseen: Option<String>,
+    withheld: Option<String>,
 }
 
 impl Elector {
@@ -451,10 +463,12 @@ impl Elector {
         };
         metadata.labels.get_or_insert_default().insert("app.kubernetes.io/name".to_owned(), USHER.to_owned());
         let annotations = metadata.annotations.get_or_insert_default();
-        match &self.unseen {
-            Some(unseen) => annotations.insert(UNSEEN_ANNOTATION.to_owned(), unseen.clone()),
-            None => annotations.remove(UNSEEN_ANNOTATION),
-        };
+        for (key, value) in [(UNSEEN_ANNOTATION, &self.unseen), (WITHHELD_ANNOTATION, &self.withheld)] {
+            match value {
+                Some(value) => annotations.insert(key.to_owned(), value.clone()),
+                None => annotations.remove(key),
+            };
+        }
         Lease {
             metadata,
             spec: Some(LeaseSpec {
@@ -496,6 +510,7 @@ impl Elector {
             spec.renew_time = Some(MicroTime(clock::now()));
             if let Some(annotations) = &mut lease.metadata.annotations {
                 annotations.remove(UNSEEN_ANNOTATION);
+                annotations.remove(WITHHELD_ANNOTATION);
                 if self.checkpoint.is_none() {
                     annotations.remove(CHECKPOINT_TERM_ANNOTATION);
                 }

@@ -9,6 +9,7 @@ use crate::controller::Effects;
 use crate::controller::PollError;
 use crate::lifecycle::cause::Cause;
 use crate::nodes::{NodeLedger, Suspicion};
+use crate::policy::RecoveryRule;
 use crate::recovery::cost::Amount;
 use crate::telemetry::registry::Registry;
 
@@ -62,6 +63,8 @@ pub struct Metrics {
     pub suspect_executors: IntGaugeVec,
     /// Pods that recovery rules deleted.
     pub recovery_deletions: IntCounterVec,
+    /// Pods that recovery rules would have deleted.
+    pub recovery_withheld: IntCounterVec,
     /// What executors cost that did no work.
     pub wasted_cores: CounterVec,
     /// The same for memory.
@@ -98,9 +101,24 @@ impl Metrics {
         for (namespace, cause, amount) in &effects.waste {
             add((&self.wasted_cores, &self.wasted_bytes), [namespace, cause.as_str()], *amount);
         }
+        for (rule, count) in &effects.withheld {
+            self.recovery_withheld.with_label_values(&[rule.as_str()]).inc_by(u64::from(*count));
+        }
         for (namespace, rule, amount) in &effects.given_back {
             add((&self.recovered_cores, &self.recovered_bytes), [namespace, rule.as_str()], *amount);
         }
+    }
+
+    /// The pods that rules would have deleted since the start, by rule, for people; `None` if there are none.
+    pub fn withheld_text(&self) -> Option<String> {
+        let shown: Vec<String> = RecoveryRule::ALL
+            .map(RecoveryRule::as_str)
+            .into_iter()
+            .map(|rule| (self.recovery_withheld.with_label_values(&[rule]).get(), rule))
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, rule)| format!("{count} by {rule}"))
+            .collect();
+        (!shown.is_empty()).then(|| shown.join(", "))
     }
 
     /// Shows the suspect nodes.
@@ -135,6 +153,7 @@ impl Metrics {
             recovery_findings: registry.gauges("spark_usher_recovery_findings", &["rule"], "Pods and applications that a recovery rule finds in trouble now; only the leader has values above 0.")?,
             suspect_nodes: registry.gauge("spark_usher_suspect_nodes", "Nodes on which executors of several applications failed; every replica that watches the cluster has the same.")?,
             suspect_executors: registry.gauges("spark_usher_suspect_node_executors", &["node", "kind"], "Executors that failed on a suspect node when it was last judged, by what happened most often; the worst 50 nodes.")?,
+            recovery_withheld: registry.counters("spark_usher_recovery_withheld_total", &["rule"], "Pods that a recovery rule in mode act would have deleted while recovery.act was false or lifecycle.dryRun true, each once.")?,
             recovery_deletions: registry.counters("spark_usher_recovery_deletions_total", &["rule"], "Pods that a recovery rule deleted.")?,
             wasted_cores: registry.float_counters("spark_usher_wasted_core_seconds_total", &["namespace", "cause"], "Cores requested by executors that did no work for their application, multiplied by the time, by cause.")?,
             wasted_bytes: registry.float_counters("spark_usher_wasted_byte_seconds_total", &["namespace", "cause"], "Bytes of memory requested by executors that did no work for their application, multiplied by the time, by cause.")?,

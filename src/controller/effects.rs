@@ -165,6 +165,8 @@ pub struct Effects {
     pub waste: Vec<(Arc<str>, WasteCause, Amount)>,
     /// What deletions by recovery rules gave back, by namespace.
     pub given_back: Vec<(Arc<str>, RecoveryRule, Amount)>,
+    /// How many more pods rules would have deleted, were deletions not off.
+    pub withheld: BTreeMap<RecoveryRule, u32>,
     /// Objects to read.
     pub lookups: Vec<Lookup>,
     /// Actions in their order, by the set of executors that they are for.

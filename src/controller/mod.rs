@@ -56,7 +56,7 @@ use crate::lifecycle::checkpoint::{self, Checkpoint};
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::exits::Exits;
 use crate::nodes::NodeLedger;
-use crate::policy::{DriverAccess, Policies};
+use crate::policy::{DriverAccess, Policies, RecoveryRule};
 use crate::reconcile::{Action, ApplicationState, MAX_EXECUTORS_PER_PLAN, plan};
 use crate::recovery::RecoveryFindings;
 use crate::recovery::budget::{Attempt, DeletionBudget};
@@ -132,6 +132,7 @@ pub struct Controller {
     nodes: Nodes,
     /// What was added to the costs since the last step.
     waste: Vec<(Arc<str>, WasteCause, Amount)>,
+    withheld: BTreeMap<RecoveryRule, u32>,
     rate_limit: RateLimit,
     synced: BTreeSet<&'static str>,
     is_leader: bool,
@@ -179,6 +180,7 @@ impl Controller {
             given_back: GivenBack::default(),
             nodes: Nodes::default(),
             waste: Vec::new(),
+            withheld: BTreeMap::new(),
             rate_limit: RateLimit::default(),
             synced: BTreeSet::new(),
             is_leader: false,
@@ -222,8 +224,9 @@ impl Controller {
     }
 
     /// The deletion of a pod of an application by a recovery rule ended.
-    pub fn deletion_ended(&mut self, app: &AppKey, attempt: &Attempt, now: Instant) {
-        self.deletion_budget.ended(app, attempt, now);
+    pub fn deletion_ended(&mut self, app: &AppKey, attempt: &Attempt, now: Now) {
+        self.deletion_budget.ended(app, attempt, now.at);
+        self.recovery.ended(app, attempt, now.wall);
     }
 
     /// The exits that are tracked.
@@ -504,6 +507,7 @@ impl Controller {
             effects.poll = self.polls.begin(now.at) && !fault_injection::injected(Bug::NeverPolls);
         }
         effects.waste = std::mem::take(&mut self.waste);
+        effects.withheld = std::mem::take(&mut self.withheld);
         effects.restart_watch = self.confirmations.restart_watch(now.at);
         effects.wake_at = self.wake_at(now.at);
         effects
@@ -558,6 +562,9 @@ impl Controller {
         for (cause, amount) in std::mem::take(&mut plan.waste) {
             let namespace = self.costs.add(app, cause, amount);
             self.waste.push((namespace, cause, amount));
+        }
+        for (rule, count) in std::mem::take(&mut plan.withheld) {
+            *self.withheld.entry(rule).or_default() += count;
         }
         let paused = self.rate_limit.submit(app, plan, now.at);
         let resync = (is_left && !fault_injection::injected(Bug::ActionNotRetried)).then(|| now.at + RESYNC_INTERVAL);

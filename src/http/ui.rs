@@ -339,6 +339,7 @@ mod tests {
                 is_complete: true,
                 unseen: None,
                 deletions: "no pods are deleted".to_owned(),
+                withheld: None,
                 certificate_until: None,
                 port: 6060,
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::action::Action;
+use crate::policy::RecoveryRule;
 use crate::recovery::DriverPoll;
 use crate::recovery::cost::{Amount, WasteCause};
 use crate::recovery::report::RecoveryReport;
@@ -20,6 +21,8 @@ pub struct Plan {
     pub recovery: Option<RecoveryReport>,
     /// What executors that do no work have cost since the last round.
     pub waste: BTreeMap<WasteCause, Amount>,
+    /// How many more pods rules would have deleted, were deletions not off.
+    pub withheld: BTreeMap<RecoveryRule, u32>,
     /// When the next grace is over.
     pub requeue_at: Option<Instant>,
     /// Creators with too many executors for one plan: this plan contains only a part of their actions.

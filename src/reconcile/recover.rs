@@ -188,6 +188,11 @@ impl<'v> Round<'_, 'v> {
                 }
             },
         };
+        if matches!(outcome, Outcome::NotActing(_) | Outcome::DryRun(_))
+            && self.state.recovery.withhold(rule, &finding.uid)
+        {
+            *self.plan.withheld.entry(rule).or_default() += 1;
+        }
         self.state.round.add(&finding, at_wall(now, finding.since), outcome);
         if let (Outcome::Deleting, Ok(remedy)) = (outcome, &finding.remedy) {
             let deletion = Recover {

@@ -15,7 +15,7 @@ use crate::spark::ids::AppKey;
 /// Deletions of one round begin within this time; the next round begins later.
 const ONE_ROUND: Duration = Duration::from_secs(2);
 /// A pod that was not deleted is tried again after this time.
-const TRY_AGAIN: Duration = Duration::from_secs(60);
+pub(super) const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// The wait doubles with each deletion, at most this often.
 const MAX_DOUBLINGS: u32 = 5;
 

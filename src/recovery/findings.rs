@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::{HashMap, Vector};
+use jiff::{SignedDuration, Timestamp};
 
-use super::report::{DeletedPod, RecoveryReport};
+use super::budget::{Attempt, TRY_AGAIN};
+use super::report::{DeletedPod, Outcome, RecoveryReport, ReportedFinding};
 use crate::policy::RecoveryRule;
 use crate::spark::ids::AppKey;
 
@@ -56,6 +58,16 @@ impl RecoveryFindings {
             *self.counts.entry(*rule).or_default() += u64::from(*count);
         }
         self.reports.insert(app.clone(), Arc::new(report));
+    }
+
+    /// A deletion ended: a pod that was not deleted is not shown as being deleted until the next round.
+    pub(crate) fn ended(&mut self, app: &AppKey, attempt: &Attempt, now: Timestamp) {
+        let Some((why, report)) = attempt.not_deleted.zip(self.reports.get_mut(app)) else { return };
+        let is_it = |finding: &&mut ReportedFinding| finding.rule == attempt.rule && finding.uid == attempt.uid;
+        if let Some(finding) = Arc::make_mut(report).findings.iter_mut().find(is_it) {
+            let again = now.saturating_add(SignedDuration::try_from(TRY_AGAIN).unwrap_or_default()).unwrap_or(now);
+            finding.outcome = Outcome::NotDeleted(why, again);
+        }
     }
 
     /// An application no longer exists.

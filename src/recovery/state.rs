@@ -22,6 +22,8 @@ const ROUND: Duration = Duration::from_secs(60);
 const FORGET_CHECKS: Duration = Duration::from_secs(1800);
 /// At most this many executors that are missing are remembered of one driver.
 const MAX_MISSING: usize = 1024;
+/// At most this many pods are counted that would have been deleted.
+const MAX_WITHHELD: usize = 4096;
 /// At most this many findings are remembered as reported.
 const MAX_REPORTED: usize = 4096;
 
@@ -55,6 +57,8 @@ pub struct RecoveryState {
     counted: BTreeMap<Arc<str>, (Instant, Instant)>,
     /// Since when costs are measured without a gap.
     measured_since: Option<Instant>,
+    /// Pods that rules would have deleted, were deletions not off, by rule and the pod's uid.
+    withheld: BTreeSet<(RecoveryRule, Arc<str>)>,
     /// When findings were last reported, by rule and the pod's uid.
     reported: BTreeMap<(RecoveryRule, Arc<str>), Instant>,
 }
@@ -219,6 +223,11 @@ impl RecoveryState {
 
     pub(super) fn group_is_well(&mut self, key: &GroupKey) {
         self.waiting_groups.remove(key);
+    }
+
+    /// A rule would have deleted a pod, were deletions not off. Returns whether that is new.
+    pub(crate) fn withhold(&mut self, rule: RecoveryRule, uid: &Arc<str>) -> bool {
+        self.withheld.len() < MAX_WITHHELD && self.withheld.insert((rule, uid.clone()))
     }
 
     /// Whether a finding is to be reported now: it is new, or was reported long ago.

@@ -24,6 +24,8 @@ pub struct ReplicaReport {
     pub unseen: Option<String>,
     /// Which pods it deletes as the leader ([`deletions`](crate::policy::deletions())).
     pub deletions: String,
+    /// Which pods it would have deleted since it started, were deletions not off.
+    pub withheld: Option<String>,
     /// When the certificate that it serves expires; `None` while it has none.
     pub certificate_until: Option<String>,
     /// The port of the debug listener.
@@ -89,6 +91,9 @@ pub(super) fn page(replica: &ReplicaReport, now: Timestamp) -> Markup {
                 }
             } }
             div { dt { "Deletions" } dd { (text(&replica.deletions)) } }
+            @if let Some(withheld) = &replica.withheld {
+                div { dt { "Not deleted" } dd { (text(withheld)) " since it started, because deletions are off" } }
+            }
             div { dt { "Version" } dd { (env!("CARGO_PKG_VERSION")) } }
         }
         @if let Some(command) = replica.to_leader() { p { "The leader's page: " code { (text(&command)) } } }

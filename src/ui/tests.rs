@@ -26,6 +26,7 @@ fn replica() -> ReplicaReport {
         is_complete: true,
         unseen: None,
         deletions: "no pods are deleted".to_owned(),
+        withheld: Some("3 by orphans".to_owned()),
         certificate_until: Some("2026-12-24T10:00:00Z".to_owned()),
         port: 6060,
     }
@@ -253,7 +254,7 @@ fn application_of_which_only_exits_are_left_has_no_unknown_driver() {
     app.executors.insert("running".to_owned(), 2);
     app.unowned = 2;
     let page = Page::Apps(&[app], &AppsQuery::default()).live(&replica(), now());
-    assert!(page.contains("2 without an ownerReference, and the driver is not known"), "{page}");
+    assert!(page.contains("2 without an ownerReference to a driver, and the driver is not known"), "{page}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub struct AppReport {
     /// How many executors it lacks, and why; `None` if it lacks none, or if the number that it wants is not known.
     #[serde(default)]
     pub shortage: Option<ShortageReport>,
-    /// How many live executors have no ownerReference and no driver that is known: nothing deletes them when their driver ends, which
+    /// How many live executors have no ownerReference to a driver and no driver that is known: nothing deletes them when their driver ends, which
     /// may run outside the cluster.
     #[serde(default)]
     pub unowned: usize,
@@ -310,7 +310,7 @@ impl AppReport {
         match self.troubled.first() {
             Some(executor) => format!("{}: {}", executor.pod, executor.why.as_deref().unwrap_or(&executor.state)),
             None if self.unowned > 0 => {
-                format!("{} without an ownerReference, and the driver is not known", self.unowned)
+                format!("{} without an ownerReference to a driver, and the driver is not known", self.unowned)
             }
             None => String::new(),
         }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::finding::{Finding, readable};
 use super::gather::{Facts, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
-use crate::cluster::lease::UNSEEN_ANNOTATION;
+use crate::cluster::lease::{UNSEEN_ANNOTATION, WITHHELD_ANNOTATION};
 use crate::gang::early_pods::{self, Version};
 use crate::json::{at, controller, entries, list, text};
 use crate::policy::{Policies, Policy, deletions};
@@ -169,8 +169,17 @@ fn deployment(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) ->
         return true;
     }
     out.push(Finding::ok(format!("{holder} is the leader")));
-    let unseen = lease.as_ref().map(|lease| text(lease, &["metadata", "annotations", UNSEEN_ANNOTATION]));
-    if let Some(unseen) = unseen.filter(|unseen| !unseen.is_empty()) {
+    let stated = |key: &str| {
+        let value = lease.as_ref().map(|lease| text(lease, &["metadata", "annotations", key]));
+        value.filter(|value| !value.is_empty())
+    };
+    if let Some(withheld) = stated(WITHHELD_ANNOTATION) {
+        let withheld = shown(withheld);
+        out.push(Finding::ok(format!(
+            "pods that the leader would have deleted since it started, were deletions not off: {withheld}"
+        )));
+    }
+    if let Some(unseen) = stated(UNSEEN_ANNOTATION) {
         out.push(Finding::failed(
             format!("the leader does not see {}: it decides without them", shown(unseen)),
             "search its log for \"does not complete the list\" and \"the watch failed\": a permission may be missing, or the API server cannot serve the watch",

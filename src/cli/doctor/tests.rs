@@ -249,6 +249,11 @@ fn resources_that_the_leader_does_not_see_are_reported() {
     facts.lease.as_mut().unwrap().as_mut().unwrap()["metadata"] =
         json!({"annotations": {"spark-usher.io/unseen": "pods since 2026-11-26T09:00:00Z"}});
     failed(&facts, "the leader does not see pods since 2026-11-26T09:00:00Z");
+    let mut facts = healthy();
+    facts.lease.as_mut().unwrap().as_mut().unwrap()["metadata"] =
+        json!({"annotations": {"spark-usher.io/withheld": "3 by orphans"}});
+    let said = examine(&facts).into_iter().find(|finding| finding.what.ends_with("3 by orphans")).unwrap();
+    assert_eq!(said.grade, Grade::Ok);
 }
 
 #[test]

@@ -96,6 +96,7 @@ fn elector(client: &kube::Client, identity: &str) -> Elector {
         found: None,
         checkpoint: None,
         unseen: None,
+        withheld: None,
     }
 }
 

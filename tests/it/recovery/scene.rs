@@ -1,5 +1,6 @@
 //! An application whose driver answers polls, and what the controller does about it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::support::controller_harness::*;
@@ -34,6 +35,8 @@ pub(super) struct Scene {
     pub(super) not_confirmed: Vec<&'static str>,
     /// Whether pods that rules delete disappear.
     pub(super) obeys: bool,
+    /// How many pods rules would have deleted, were deletions not off.
+    pub(super) withheld: BTreeMap<RecoveryRule, u32>,
     /// All actions so far, with their time in seconds.
     pub(super) actions: Vec<(u64, Action)>,
 }
@@ -49,6 +52,7 @@ impl Scene {
             answers: Answers::View(vec![], vec![], COMPLETE),
             not_confirmed: vec![],
             obeys: false,
+            withheld: BTreeMap::new(),
             actions: Vec::new(),
         }
     }
@@ -68,6 +72,9 @@ impl Scene {
     pub(super) fn run(&mut self, seconds: u64) {
         for _ in 0..seconds {
             let effects = self.harness.step_after(1);
+            for (rule, count) in &effects.withheld {
+                *self.withheld.entry(*rule).or_default() += count;
+            }
             let at = self.harness.since.as_secs();
             let app = AppKey::new("default", APP);
             let recovers = |action: &Action| match action {
@@ -89,7 +96,8 @@ impl Scene {
                         uid: deletion.seen.uid.clone(),
                         not_deleted: Some(deletion.check.failure()),
                     };
-                    self.harness.controller.deletion_ended(&app, &kept, self.harness.now().at);
+                    let now = self.harness.now();
+                    self.harness.controller.deletion_ended(&app, &kept, now);
                 }
             }
             self.actions.extend(effects.actions.into_iter().flat_map(|(_, all)| all).map(|action| (at, action)));

@@ -552,7 +552,7 @@ impl Sim {
                 controller.apply_written(change, moment);
             }
             for attempt in &applied.attempts {
-                controller.deletion_ended(&set.app, attempt, moment.at);
+                controller.deletion_ended(&set.app, attempt, moment);
             }
             controller.actions_finished(&set, applied.failed, applied.wrote, moment.at);
             return self.step_later(number);
