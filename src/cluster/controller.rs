@@ -28,7 +28,6 @@ use crate::fault_injection::{self, Bug};
 use crate::gang;
 use crate::leader::LeaderState;
 use crate::lifecycle::Exit;
-use crate::lifecycle::checkpoint::Checkpoint;
 use crate::policy::{DriverAccess, Policies, RecoveryRule};
 use crate::recorder::{AggregatedEvent, EventAggregator};
 use crate::runtime::clock;
@@ -576,9 +575,11 @@ impl EventLoop {
         let is_final = self.closing.is_some_and(|until| until <= now.at || self.event_writes.is_empty());
         let checkpoint = self.controller.checkpoint(now);
         self.inputs.reported.send_if_modified(|reported| {
-            let content =
-                |checkpoint: Option<Checkpoint>| checkpoint.map(|checkpoint| (checkpoint.through, checkpoint.gap));
-            let is_changed = reported.is_final != is_final || content(reported.checkpoint) != content(checkpoint);
+            let is_same = match (&reported.checkpoint, &checkpoint) {
+                (Some(old), Some(new)) => old.through == new.through && old.gaps.cover_same(&new.gaps),
+                (old, new) => old.is_none() && new.is_none(),
+            };
+            let is_changed = reported.is_final != is_final || !is_same;
             if is_changed && !reported.is_final {
                 *reported = Reported { checkpoint: checkpoint.or(reported.checkpoint), is_final };
             }

@@ -227,6 +227,9 @@ impl Controller {
     pub fn deletion_ended(&mut self, app: &AppKey, attempt: &Attempt, now: Now) {
         self.deletion_budget.ended(app, attempt, now.at);
         self.recovery.ended(app, attempt, now.wall);
+        if attempt.not_deleted.is_some() {
+            self.exits.rule_deletes(&attempt.uid, None);
+        }
     }
 
     /// The exits that are tracked.
@@ -503,6 +506,13 @@ impl Controller {
                     Action::Recover(of) => budget.begin(&policies.recovery, (&set.app, of.rule), &of.seen.uid, now.at),
                     _ => true,
                 });
+                for action in actions {
+                    if let Action::Recover(of) = action
+                        && !matches!(of.rule, RecoveryRule::Hopeless | RecoveryRule::ZombieDriver)
+                    {
+                        self.exits.rule_deletes(&of.seen.uid, Some(of.rule.as_str()));
+                    }
+                }
             }
             effects.poll = self.polls.begin(now.at) && !fault_injection::injected(Bug::NeverPolls);
         }

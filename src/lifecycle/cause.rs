@@ -93,6 +93,8 @@ causes! {
     DeadlineExceeded = "deadline-exceeded", true, Application;
     /// The pod was deleted.
     Deleted = "deleted", false, Expected;
+    /// A recovery rule of spark-usher deleted the pod.
+    DeletedByRule = "deleted-by-rule", false, Cluster;
     /// The pod no longer exists, and the watch did not show its deletion.
     Vanished = "vanished", false, Unexplained;
     /// The executor failed, and its pod does not show why.

@@ -37,6 +37,8 @@ pub struct Exit {
     pub after: Option<u64>,
     /// When it was first to be confirmed, if the confirmation took long.
     pub asked: Option<Instant>,
+    /// The recovery rule of spark-usher that deleted the pod.
+    pub rule: Option<&'static str>,
     /// The previous leader may have reported it, and cannot be queried.
     pub possibly_reported: bool,
 }
@@ -97,6 +99,7 @@ impl Exit {
         if self.cause == Cause::Vanished {
             parts.push("its pod no longer exists, and the watch did not show the deletion".to_owned());
         }
+        parts.extend(self.rule.map(|rule| format!("by the recovery rule {rule}")));
         if self.cause == Cause::Deleted {
             let whom =
                 by_whom(diagnostics).map(|who| format!("by {who}")).or_else(|| self.driver.deleted_with_driver());

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::cause::{Cause, Removal, cause};
-use super::checkpoint::{Checkpoint, FoundCheckpoint};
+use super::checkpoint::{Checkpoint, FoundCheckpoint, Gap};
 use super::driver_at_exit::{DriverAtExit, TOGETHER};
 use super::exit::Exit;
 use super::outages::Outages;
@@ -37,6 +37,13 @@ pub const REMEMBERED_FOR: Duration = Duration::from_secs(180);
 /// How long a follower keeps exits that the leader may have missed: twice as long as the default poll takes to find them. With a
 /// longer `lifecycle.poll`, an exit that only a poll finds may be lost with the leader.
 const UNREPORTED_FOR: Duration = Duration::from_secs(600);
+/// How long a gap in what a leader observed counts: no replica keeps exits that are older. The clocks of two machines may run
+/// differently fast, and a follower observes an exit later than the leader.
+const GAP_LASTS: Duration = Duration::from_secs(660);
+/// At most this many deletions by recovery rules are told from those of other clients.
+const MAX_DELETIONS: usize = 10_000;
+/// At most this many interruptions of the watch are told apart.
+const MAX_UNOBSERVED: usize = 8;
 /// How many exits are kept for `why` and `apps`.
 const HISTORY: usize = 2048;
 /// At most this many unreported exits are kept: with more, there has been no leader for a long time.
@@ -68,6 +75,8 @@ pub struct Exits {
     leads: bool,
     /// The resourceVersions of exits that are undecided or unreported, and the number of exits with each.
     open_versions: BTreeMap<u64, usize>,
+    /// The executors that recovery rules delete, and whose exit is not recorded yet, by uid, and the rule.
+    deletions: BTreeMap<Arc<str>, &'static str>,
     /// Executors whose pods were deleted, in order of deletion.
     gone: VecDeque<RecentRemoval>,
     /// Applications with too many creators to remember all of them.
@@ -81,8 +90,8 @@ pub struct Exits {
     newest_list: Option<u64>,
     /// The newest exit that was reported, and when: a GET may have shown it before the watch does.
     newest_reported: Option<(Instant, u64)>,
-    /// The resourceVersions between which nothing was observed, and when that was detected.
-    unobserved: Option<(Instant, (u64, u64))>,
+    /// The resourceVersions between which nothing was observed, and when that was detected: the latest.
+    unobserved: VecDeque<(Instant, (u64, u64))>,
     /// When another replica was last observed as the leader.
     last_follower: Option<Instant>,
     leadership: Option<Leadership>,
@@ -124,9 +133,14 @@ impl Exits {
         if let (Ok(before), Ok(version)) = (before.parse(), version.parse())
             && before < version
         {
-            let unseen = self.unobserved.filter(|(at, _)| now.saturating_duration_since(*at) < UNREPORTED_FOR);
-            let gap = unseen.map_or((before, version), |(_, gap)| span(gap, (before, version)));
-            self.unobserved = Some((now, gap));
+            self.unobserved.retain(|(at, _)| now.saturating_duration_since(*at) < GAP_LASTS);
+            if self.unobserved.len() >= MAX_UNOBSERVED
+                && let Some((_, (from, _))) = self.unobserved.pop_front()
+                && let Some((_, next)) = self.unobserved.front_mut()
+            {
+                next.0 = next.0.min(from); // None is lost.
+            }
+            self.unobserved.push_back((now, (before, version)));
         }
     }
 
@@ -162,6 +176,15 @@ impl Exits {
         };
         self.batch = Some(batch);
         self.to_decide = self.undecided.len();
+    }
+
+    /// A recovery rule is about to delete the pod of this uid, or has not deleted it.
+    pub(crate) fn rule_deletes(&mut self, uid: &Arc<str>, rule: Option<&'static str>) {
+        match rule {
+            Some(rule) if self.deletions.len() < MAX_DELETIONS => _ = self.deletions.insert(uid.clone(), rule),
+            Some(_) => {}
+            None => _ = self.deletions.remove(uid),
+        }
     }
 
     /// Whether a batch is not completely processed yet.
@@ -278,6 +301,7 @@ impl Exits {
         let app_exits = self.apps.entry(app.clone()).or_default();
         if let Some(tracked) = app_exits.exits.get_mut(&executor.uid) {
             tracked.gone = None; // A stale list contained it again; it will be removed again.
+            self.deletions.remove(&executor.uid);
             return;
         }
         let driver = DriverAtExit::of(snapshot, app, executor);
@@ -289,8 +313,8 @@ impl Exits {
         let labelled_before = executor.inactive && !was_live;
         // Or while our watch was interrupted.
         let in_gap = || {
-            let version = executor.version.parse().ok();
-            self.unobserved.zip(version).is_some_and(|((_, (from, to)), at)| from < at && at <= to)
+            let version = executor.version.parse::<u64>().ok();
+            version.is_some_and(|at| self.unobserved.iter().any(|(_, (from, to))| *from < at && at <= *to))
         };
         let is_handled = labelled_before && (executor.inactive_by_usher || !(was_over || in_gap()));
         let mut exit = Exit {
@@ -304,8 +328,12 @@ impl Exits {
             was_over,
             after: after.as_ref().and_then(|version| version.parse().ok()),
             asked,
+            rule: self.deletions.remove(&executor.uid).filter(|_| left != Removal::Present || executor.deleting),
             possibly_reported: false,
         };
+        if exit.rule.is_some() && exit.cause == Cause::Deleted {
+            exit.cause = Cause::DeletedByRule;
+        }
         // If it had exited before the first list, only times show which of the two exited first.
         if !(was_over && exit.driver.is_untimed()) {
             exit.cause = exit.driver.explain(exit.cause, exit.evidence(), exit.at);
@@ -496,15 +524,11 @@ impl Exits {
         };
         // It may have been reported when it exited, and the version of that exit is unknown.
         let Some(ended) = exit.version() else { return Some(true) };
+        // The leader that wrote the checkpoint had reported every exit of pods that still existed when a gap ended.
+        let was_present = |gap: &Gap| gap.to <= checkpoint.through && self.is_present(exit, ended, gap.to);
         match checkpoint.covers(ended) {
             Some(true) => return None,
-            // The leader that wrote the checkpoint had reported every exit of pods that still existed when the gap ended.
-            None if checkpoint
-                .gap
-                .is_some_and(|(_, to)| to <= checkpoint.through && self.is_present(exit, ended, to)) =>
-            {
-                return None;
-            }
+            None if checkpoint.gaps.of(ended).is_some_and(was_present) => return None,
             None => return Some(true),
             Some(false) => {}
         }
@@ -556,31 +580,45 @@ impl Exits {
         let first = self.open_versions.keys().next().copied();
         let through = first.map_or(position, |first| position.min(first.saturating_sub(1)));
         // Our watch may be behind the previous leader's. After a restore of etcd it stays so, and ours counts.
-        let led_within = |within| self.leadership.filter(|began| now.at.saturating_duration_since(began.at) < within);
         let behind = self.leadership.filter(|began| now.at <= self.is_catching_up(began));
         let before = behind.and_then(|began| began.found.checkpoint).map_or(0, |checkpoint| checkpoint.through);
-        // For as long as other replicas keep their exits.
-        let found = led_within(UNREPORTED_FOR).and_then(|began| began.found.checkpoint);
-        let gap = found.and_then(|found| {
-            let own = self.first_version.filter(|first| *first > found.through).map(|first| (found.through, first));
-            own.into_iter().chain(found.gap).reduce(span)
+        let age = |since: Instant| now.at.saturating_duration_since(since);
+        let gap = |since: Instant, (from, to): (u64, u64)| Gap { from, to, age: age(since) };
+        // Those of earlier leaders that we have not observed ourselves.
+        let found = self.leadership.and_then(|began| Some((began, began.found.checkpoint?)));
+        let found = found.into_iter().flat_map(|(began, found)| {
+            let aged = move |gap: &Gap| Gap { age: gap.age + now.at.saturating_duration_since(began.at), ..*gap };
+            found.gaps.iter().map(aged).collect::<Vec<Gap>>()
+        });
+        let found = found.filter(|gap| gap.to > through || !self.has_observed(gap));
+        let own = self.leadership.and_then(|began| {
+            let (first, found) = (self.first_version?, began.found.checkpoint?);
+            Some(gap(began.at, (found.through, first)))
         });
         // This gap ends past `through`: exits of pods that still exist may be unreported, too.
-        let unsure = unsure.filter(|unsure| *unsure <= position).map(|unsure| (unsure.saturating_sub(1), position + 1));
-        // Other replicas may have observed it, and keep it this long.
-        let unseen = self.unobserved.filter(|(at, _)| now.at.saturating_duration_since(*at) < UNREPORTED_FOR);
-        let reported = self.newest_reported.filter(|(at, _)| now.at.saturating_duration_since(*at) < UNREPORTED_FOR);
-        let ahead = reported.map(|(_, newest)| (through, newest)).filter(|(through, newest)| newest > through);
-        // Exits that a crashed leader may have reported are in uncertain until our watch has shown them.
-        let crashed = led_within(UNREPORTED_FOR).filter(|began| began.found.was_held && !began.found.is_released);
-        let uncertain = crashed
-            .and_then(|began| {
-                Some((began.found.checkpoint.map_or(0, |checkpoint| checkpoint.through), began.found.taken?))
-            })
-            .filter(|(_, taken)| *taken > through);
-        let gaps = gap.into_iter().chain(unsure).chain(unseen.map(|(_, gap)| gap));
-        let gap = gaps.chain(ahead).chain(uncertain).reduce(span);
-        Checkpoint { through: through.max(before), at: now.wall, gap }
+        let unsure = unsure.filter(|unsure| *unsure <= position);
+        let unsure = unsure.map(|unsure| gap(now.at, (unsure.saturating_sub(1), position + 1)));
+        // Other replicas may have observed them.
+        let unobserved = self.unobserved.iter().map(|(at, versions)| gap(*at, *versions));
+        let ahead = self.newest_reported.filter(|(_, newest)| *newest > through);
+        let ahead = ahead.map(|(at, newest)| gap(at, (through, newest)));
+        // Exits that a crashed leader may have reported are in doubt until our watch has shown them.
+        let crashed = self.leadership.filter(|began| began.found.was_held && !began.found.is_released);
+        let crashed = crashed.and_then(|began| {
+            let taken = began.found.taken.filter(|taken| *taken > through)?;
+            Some(gap(began.at, (began.found.checkpoint.map_or(0, |checkpoint| checkpoint.through), taken)))
+        });
+        let all = found.chain(own).chain(unsure).chain(unobserved).chain(ahead).chain(crashed);
+        // For as long as other replicas keep their exits.
+        let gaps = all.filter(|gap| gap.age < GAP_LASTS).collect();
+        Checkpoint { through: through.max(before), at: now.wall, gaps }
+    }
+
+    /// Whether our own watch has shown everything in a gap of an earlier leader: then we report all of it.
+    fn has_observed(&self, gap: &Gap) -> bool {
+        let is_missing = |(from, to): &(u64, u64)| *from < gap.to && gap.from < *to;
+        self.first_version.is_some_and(|first| first <= gap.from)
+            && !self.unobserved.iter().any(|(_, versions)| is_missing(versions))
     }
 
     /// Driver pods whose exit would explain an executor's, each once: those that no watch shows are to be read again.
@@ -639,9 +677,4 @@ impl Exits {
     pub fn history(&self) -> &RememberedExits {
         self.history.exits()
     }
-}
-
-/// One gap that spans two, and what lies between them.
-fn span((from, to): (u64, u64), (also_from, also_to): (u64, u64)) -> (u64, u64) {
-    (from.min(also_from), to.max(also_to))
 }

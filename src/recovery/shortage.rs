@@ -298,7 +298,8 @@ fn of_missing(
     if let Some(message) = exceeded_quota(snapshot, key, driver) {
         return (ShortageCause::Quota, message);
     }
-    let (by_node, words) = recent(exits, now, |cause| cause.group() == CauseGroup::Cluster);
+    let (by_node, words) =
+        recent(exits, now, |cause| cause.group() == CauseGroup::Cluster && cause != Cause::DeletedByRule);
     if by_node > 0 {
         return (ShortageCause::NodeFault, within(words));
     }

@@ -10,7 +10,7 @@ use spark_usher::controller::{Controller, Lookup, LookupResult, PollResult, Sett
 use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::Exit;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
+use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint, Gap, Gaps};
 use spark_usher::policy::Finished;
 use spark_usher::reconcile::Action;
 use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced, ServedApis};
@@ -38,8 +38,17 @@ fn take_over(harness: &mut ControllerHarness, found: FoundCheckpoint) {
     harness.controller.leadership_acquired(found, now);
 }
 
+fn gap_of(versions: Option<(u64, u64)>) -> Gaps {
+    versions.into_iter().map(|(from, to)| Gap { from, to, age: Duration::ZERO }).collect()
+}
+
+/// The resourceVersions of the gaps of a checkpoint.
+fn gaps(checkpoint: &Checkpoint) -> Vec<(u64, u64)> {
+    checkpoint.gaps.iter().map(|gap| (gap.from, gap.to)).collect()
+}
+
 fn checkpoint(through: u64) -> Option<Checkpoint> {
-    Some(Checkpoint { through, at: Timestamp::from_second(1_800_000_000).unwrap(), gap: None })
+    Some(Checkpoint { through, at: Timestamp::from_second(1_800_000_000).unwrap(), gaps: Gaps::default() })
 }
 
 /// The previous leader stopped gracefully: its checkpoint is final. `taken` is the resourceVersion with which this one took the
@@ -79,7 +88,7 @@ fn new_leader_skips_exits_before_checkpoint_and_flags_possibly_reported_ones() {
 fn exit_in_gap_of_checkpoint_is_reported_unless_leaders_list_contained_it() {
     let gap = Some((4, 8));
     let found = |through| {
-        let checkpoint = checkpoint(through).map(|checkpoint| Checkpoint { gap, ..checkpoint });
+        let checkpoint = checkpoint(through).map(|checkpoint| Checkpoint { gaps: gap_of(gap), ..checkpoint });
         FoundCheckpoint { checkpoint, was_held: true, is_released: true, taken: Some(20) }
     };
     // Executor 1 exited at 5, and its pod still exists as of 9: the leader's own list has shown it.
@@ -179,7 +188,7 @@ fn exits_in_first_list_are_history_unless_they_follow_the_checkpoint() {
     // Its own checkpoint has a gap: others may know executors that were deleted before it started.
     let now = harness.now();
     let own_checkpoint = harness.controller.checkpoint(now).unwrap();
-    assert_eq!((own_checkpoint.through, own_checkpoint.gap), (50, Some((5, 50))));
+    assert_eq!((own_checkpoint.through, gaps(&own_checkpoint)), (50, vec![(5, 50)]));
     let mut harness = restarted_with(&pods);
     take_over(&mut harness, after_kill(5, 51));
     assert_eq!(reported_exits(&mut harness), [(2, true)]);
@@ -508,7 +517,7 @@ fn lookup_result_after_close_changes_neither_exits_nor_checkpoint() {
     let now = harness.now();
     assert!(harness.controller.close(now, harness.leader_state).is_empty());
     let last = harness.controller.checkpoint(now).unwrap();
-    assert_eq!((last.through, last.gap), (8, Some((7, 9))), "it is not confirmed whether it exited");
+    assert_eq!((last.through, gaps(&last)), (8, vec![(7, 9)]), "it is not confirmed whether it exited");
     harness.controller.lookup_answered(&lookup, LookupResult::Absent, now);
     assert!(harness.step_after(1).exits.is_empty());
     assert_eq!(harness.controller.checkpoint(now), Some(last));
@@ -665,7 +674,7 @@ fn interrupted_watch_leaves_gap_in_checkpoint_for_a_limited_time() {
     harness.step_after(2);
     let now = harness.now();
     let checkpoint = harness.controller.checkpoint(now).unwrap();
-    assert_eq!((checkpoint.through, checkpoint.gap), (30, Some((2, 30))));
+    assert_eq!((checkpoint.through, gaps(&checkpoint)), (30, vec![(2, 30)]));
     let mut next = follower();
     take_over(
         &mut next,
@@ -673,7 +682,81 @@ fn interrupted_watch_leaves_gap_in_checkpoint_for_a_limited_time() {
     );
     assert_eq!(reported_exits(&mut next), [(1, true), (2, true)]);
     // After a long time, no other replica knows more.
-    harness.step_after(601);
+    harness.step_after(661);
     let now = harness.now();
-    assert_eq!(harness.controller.checkpoint(now).unwrap().gap, None);
+    assert_eq!(gaps(&harness.controller.checkpoint(now).unwrap()), []);
+}
+
+/// A leader whose watch had shown everything up to `through`, was interrupted, and continued after a list as of another version.
+fn interrupt(harness: &mut ControllerHarness, as_of: u64) {
+    harness.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 2).observation()])));
+    let now = harness.now();
+    harness.controller.bookmark(&as_of.to_string(), now);
+    harness.step_after(2);
+}
+
+#[test]
+fn gaps_stay_apart_and_exits_between_them_are_not_reported_again() {
+    let mut leader = ControllerHarness::new(Finished::Report);
+    leader.observe(&version(driver(), 2));
+    leader.step_after(1);
+    interrupt(&mut leader, 4);
+    // The exits of the follower, at versions 5 and 9, are between the two.
+    let now = leader.now();
+    leader.controller.bookmark("20", now);
+    leader.step_after(60);
+    interrupt(&mut leader, 30);
+    let now = leader.now();
+    let checkpoint = leader.controller.checkpoint(now).unwrap();
+    assert_eq!((checkpoint.through, gaps(&checkpoint)), (30, vec![(2, 4), (20, 30)]));
+    let mut next = follower();
+    take_over(
+        &mut next,
+        FoundCheckpoint { checkpoint: Some(checkpoint), was_held: true, is_released: false, taken: Some(31) },
+    );
+    assert_eq!(reported_exits(&mut next), []);
+}
+
+#[test]
+fn gap_of_an_earlier_leader_ages_on_and_ends_when_no_replica_knows_more() {
+    let found = |age| {
+        let gap = Gap { from: 4, to: 8, age: Duration::from_secs(age) };
+        let checkpoint =
+            checkpoint(10).map(|checkpoint| Checkpoint { gaps: [gap].into_iter().collect(), ..checkpoint });
+        FoundCheckpoint { checkpoint, was_held: true, is_released: true, taken: Some(20) }
+    };
+    // Each leader starts after the gap, and hands it on at once.
+    let mut age = 0;
+    for holder in 0..12 {
+        let mut harness = restarted_with(&[version(driver(), 2)]);
+        take_over(&mut harness, found(age));
+        harness.step_after(60);
+        let now = harness.now();
+        let last = harness.controller.checkpoint(now).unwrap();
+        let Some(gap) = last.gaps.iter().find(|gap| gap.has(5)) else {
+            assert_eq!(holder, 10, "eleven minutes after it was opened");
+            return;
+        };
+        age = gap.age.as_secs();
+        assert_eq!(age, 60 * (holder + 1));
+    }
+    panic!("a gap that begins anew with each leader");
+}
+
+#[test]
+fn gap_of_an_earlier_leader_ends_with_a_leader_that_has_observed_it() {
+    let mut harness = follower();
+    harness.delete_pod("nb-exec-1", "e1");
+    harness.step_after(1);
+    let gaps = gap_of(Some((4, 8)));
+    let checkpoint = checkpoint(10).map(|checkpoint| Checkpoint { gaps, ..checkpoint });
+    take_over(&mut harness, FoundCheckpoint { checkpoint, was_held: true, is_released: true, taken: Some(20) });
+    let now = harness.now();
+    let before = harness.controller.checkpoint(now).unwrap();
+    assert!(before.gaps.of(5).is_some(), "it has not reported the exit in the gap yet");
+    assert_eq!(reported_exits(&mut harness), [(1, true)]);
+    harness.controller.bookmark("21", now);
+    harness.step_after(2);
+    let now = harness.now();
+    assert_eq!(self::gaps(&harness.controller.checkpoint(now).unwrap()), []);
 }

@@ -17,12 +17,13 @@ use crate::support::*;
 use serde_json::json;
 use spark_usher::fault_injection::{Bug, inject};
 use spark_usher::leader::LeaderState;
+use spark_usher::lifecycle::cause::Cause;
 use spark_usher::policy::{Budget, DriverAccess, DriverViews, Mode, Recovery, RecoveryRule, RuleSettings};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::finding::{Check, NoRemedy};
 use spark_usher::recovery::report::Outcome;
-use spark_usher::snapshot::{Change, Group, GroupKey, RelatedChange, Replaced};
+use spark_usher::snapshot::{Change, Group, GroupKey, PodChange, RelatedChange, Replaced};
 use spark_usher::spark::ids::AppKey;
 use spark_usher::spark::rest::DriverMetrics;
 
@@ -297,6 +298,33 @@ fn orphans_are_deleted_if_their_own_owner_is_gone() {
     assert_eq!(names, ["nb-exec-1", "nb-exec-2"], "a label proves nothing");
     let gone = |deletion: &Recover| matches!(&deletion.check, Check::DriverGone(name, uid) if &**name == "nb-driver" && &**uid == DRIVER_UID);
     assert!(deletions.iter().all(|(_, deletion)| gone(deletion)), "{deletions:?}");
+}
+
+#[test]
+fn exit_of_an_executor_that_a_rule_deleted_names_the_rule() {
+    let mut scene = Scene::new(act(RecoveryRule::Stuck));
+    scene.harness.observe(&starting(1));
+    scene.harness.observe(&starting(2));
+    scene.run(599);
+    // A client deletes the second one before the rule's time is over.
+    scene.harness.apply(Change::Pods(PodChange::Deleted(version(starting(2), 8).deleting().observation())));
+    scene.run(41);
+    assert_eq!(scene.deletions().len(), 1);
+    scene.harness.apply(Change::Pods(PodChange::Deleted(version(starting(1), 9).deleting().observation())));
+    scene.run(30);
+    let history = scene.harness.controller.exits().history().clone();
+    let said: Vec<(Cause, String)> = history.iter().map(|exit| (exit.cause, exit.detail())).collect();
+    assert_eq!(said.iter().map(|(cause, _)| *cause).collect::<Vec<_>>(), [Cause::ImageNeverPulled; 2]);
+    assert!(!said[0].1.contains("recovery rule") && said[1].1.contains("by the recovery rule stuck"), "{said:?}");
+
+    let mut scene = Scene::new(act(RecoveryRule::Unregistered));
+    scene.harness.observe(&running(1));
+    scene.run(400);
+    assert_eq!(scene.deletions().len(), 1);
+    scene.harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 9).deleting().observation())));
+    scene.run(30);
+    let exit = scene.harness.controller.exits().history().iter().next().unwrap().clone();
+    assert_eq!((exit.cause, &*exit.detail()), (Cause::DeletedByRule, "by the recovery rule unregistered"));
 }
 
 #[test]

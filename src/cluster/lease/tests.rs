@@ -119,7 +119,7 @@ async fn renewal_takes_one_request_unless_another_client_wrote_the_lease() {
     assert!(elector.try_acquire_or_renew().await.unwrap() && elector.try_acquire_or_renew().await.unwrap());
     assert_eq!(requests(), "PUT PUT");
     // The renewal writes the checkpoint, and the replica that takes the Lease finds it.
-    let checkpoint = Checkpoint { through: 7, at: clock::now(), gap: None };
+    let checkpoint = Checkpoint { through: 7, at: clock::now(), gaps: crate::lifecycle::checkpoint::Gaps::default() };
     elector.checkpoint = Some(checkpoint);
     assert!(elector.try_acquire_or_renew().await.unwrap() && requests() == "PUT");
     elector.release().await.unwrap();
