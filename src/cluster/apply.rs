@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::action_text::{describe, object};
 use super::driver_api::DriverApi;
-use super::evidence::{EvidenceReader, Reads};
+use super::evidence::{BatchReads, EvidenceReader};
 use super::forbidden::Forbidden;
 use super::lease::Leadership;
 use super::limit::{Limiter, Priority};
@@ -59,6 +59,14 @@ fn client_error(error: &Error) -> Option<&Status> {
 /// Why a pod is not deleted, for people: clauses after "because".
 const REFUSED: &str = "the API server refused the deletion";
 const EARLIER: &str = "earlier deletions failed or were refused";
+
+/// Why a pod is not deleted if what is verified before does not hold.
+fn not_confirmed(action: &Action) -> &'static str {
+    match action {
+        Action::Recover(deletion) => deletion.check.failure(),
+        _ => Check::Version.failure(),
+    }
+}
 
 /// The result of the actions for one creator's executors.
 #[derive(Debug, Default)]
@@ -137,7 +145,7 @@ impl Writer {
     pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
         let mut applied = Applied::default();
         let mut failures: HashMap<&'static str, u32> = HashMap::new();
-        let mut lookups = Reads::default();
+        let mut lookups = BatchReads::default();
         for action in actions {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
             if dry_run && !fault_injection::injected(Bug::DryRunIgnored) {
@@ -150,6 +158,23 @@ impl Writer {
             if failed >= MAX_FAILURES_PER_KIND || self.is_forbidden(&action, namespace) {
                 applied.ended(&action, EARLIER);
                 continue;
+            }
+            match self.contradiction((leadership, &mut lookups), app, &action).await {
+                Ok(None) => {}
+                Ok(Some(change)) => {
+                    self.count(name, "stale");
+                    applied.changes.extend(change);
+                    applied.ended(&action, not_confirmed(&action));
+                    continue;
+                }
+                Err(error) => {
+                    self.count(name, "failed");
+                    applied.ended(&action, not_confirmed(&action));
+                    tracing::warn!(%app, action = name, what = describe(&action), %error, "what may contradict the action cannot be read; retrying");
+                    applied.failed = true;
+                    *failures.entry(name).or_default() += 1;
+                    continue;
+                }
             }
             self.limiter.acquire(priority(&action)).await;
             if self.is_forbidden(&action, namespace) {
@@ -299,7 +324,7 @@ impl Writer {
         leadership: &Leadership,
         app: &AppKey,
         action: &Action,
-        lookups: &mut Reads,
+        lookups: &mut BatchReads,
     ) -> Result<Outcome> {
         match action {
             Action::CreateGroup { key, api, app, spec, owner, started } => {
@@ -310,17 +335,8 @@ impl Writer {
             Action::Adopt { executor, seen, driver, .. } => {
                 self.adopt(executor, seen, driver, (leadership, lookups)).await
             }
-            Action::CleanUp { executor, seen, how, cause, gone_driver } => {
-                // The executors of a driver that still runs are left to it.
-                if let Some(driver) = gone_driver
-                    && let Some(change) =
-                        self.contradiction((leadership, lookups), app, (executor, &seen.uid), driver).await?
-                {
-                    return Ok(Outcome::Stale(change));
-                }
-                self.finish(executor, seen, *how, *cause).await
-            }
-            Action::Recover(deletion) => self.recover(app, deletion, (leadership, lookups)).await,
+            Action::CleanUp { executor, seen, how, cause, .. } => self.finish(executor, seen, *how, *cause).await,
+            Action::Recover(deletion) => self.recover(app, deletion, leadership).await,
             Action::RecordEvent(pod_event) => {
                 self.events.record(leadership, pod_event).await;
                 Ok(Outcome::Done(None))
@@ -329,19 +345,12 @@ impl Writer {
     }
 
     /// Deletes a pod by a recovery rule, if what the rule found still holds.
-    async fn recover(&self, app: &AppKey, deletion: &Recover, lookups: (&Leadership, &mut Reads)) -> Result<Outcome> {
+    async fn recover(&self, app: &AppKey, deletion: &Recover, leadership: &Leadership) -> Result<Outcome> {
         let pod = &deletion.event.pod;
-        let leadership = lookups.0;
         let mut params = guarded_deletion(&deletion.seen);
         let not_confirmed = |found| Ok(Outcome::NotConfirmed(deletion.check.failure(), found));
         match &deletion.check {
-            Check::Version => {}
-            Check::DriverGone(name, uid) => {
-                let driver = DriverRef { name: name.clone(), uid: uid.clone() };
-                if let Some(change) = self.contradiction(lookups, app, (pod, &deletion.seen.uid), &driver).await? {
-                    return not_confirmed(change);
-                }
-            }
+            Check::Version | Check::DriverGone(..) => {}
             Check::NoExecutors(poll) => {
                 if recover::has_executors(&self.client, app).await?
                     || !recover::has_none_registered(&self.drivers, poll).await
@@ -372,15 +381,26 @@ impl Writer {
         }
     }
 
-    /// What contradicts that the driver of an executor is gone: logged, because only the edge has read it.
+    /// What contradicts an action that rests on the end of an executor's driver: logged, because only the edge has read it. The
+    /// executors of a driver that still runs are left to it.
     async fn contradiction(
         &self,
-        lookups: (&Leadership, &mut Reads),
+        lookups: (&Leadership, &mut BatchReads),
         app: &AppKey,
-        (executor, uid): (&PodKey, &str),
-        driver: &DriverRef,
+        action: &Action,
     ) -> Result<Option<Option<Change>>> {
-        let found = self.evidence.contradiction(lookups, app, (executor.name(), uid), driver).await?;
+        let (executor, uid, driver) = match action {
+            Action::CleanUp { executor, seen, gone_driver: Some(driver), .. } => (executor, &seen.uid, driver.clone()),
+            Action::Recover(deletion) => match &deletion.check {
+                Check::DriverGone(name, uid) => {
+                    let driver = DriverRef { name: name.clone(), uid: uid.clone() };
+                    (&deletion.event.pod, &deletion.seen.uid, driver)
+                }
+                _ => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        let found = self.evidence.contradiction(lookups, app, (executor.name(), uid), &driver).await?;
         Ok(found.map(|(contradiction, change)| {
             tracing::info!(%app, pod = %executor, %contradiction, "executor left alone");
             change
@@ -425,14 +445,14 @@ impl Writer {
         spec: &Value,
         owner: Option<&DriverRef>,
         started: bool,
-        lookups: (&Leadership, &mut Reads),
+        lookups: (&Leadership, &mut BatchReads),
     ) -> Result<Outcome> {
         // If the driver was deleted just now, the garbage collector would delete the PodGroup immediately.
         if let Some(owner) = owner {
             let found = self.evidence.pod(lookups, &PodKey::new(&key.namespace, &owner.name)).await?;
             if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
                 let pod = PodKey::new(&key.namespace, &owner.name);
-                let followed = found.map_or(ReferencedPod::Absent, |pod| ReferencedPod::Present(Arc::new(pod)));
+                let followed = found.map_or(ReferencedPod::Absent, |pod| ReferencedPod::Present(pod));
                 return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
                     pod,
                     followed,
@@ -534,7 +554,7 @@ impl Writer {
         executor: &PodKey,
         seen: &ObjectVersion,
         driver: &DriverRef,
-        lookups: (&Leadership, &mut Reads),
+        lookups: (&Leadership, &mut BatchReads),
     ) -> Result<Outcome> {
         let found = self.evidence.pod(lookups, &PodKey::new(executor.namespace(), &driver.name)).await?;
         let is_running = found.as_ref().is_some_and(|pod| {

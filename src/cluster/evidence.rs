@@ -1,22 +1,27 @@
 //! What is read immediately before an action that rests on the state of a driver's pod. Each object is read once for a batch of
-//! actions, and all reads count in the rate limit.
+//! actions.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kube::api::{Api, ListParams};
 
 use super::lease::Leadership;
 use super::limit::{Limiter, Priority};
-use super::lookups::{oldest_pod_at, pod_named};
-use super::request::{Error, Result};
+use super::lookups::{pod_named, pods_at};
+use super::request::{Error, Result, call};
 use super::view::{Viewed, resource};
-use crate::ownership::contradiction::{self, Contradiction};
+use crate::ownership::contradiction::{self, Contradiction, Reads, ToRead};
 use crate::reconcile::DriverRef;
-use crate::snapshot::{Change, DriverPod, ObservedPod, ReferencedPod, RelatedChange, Snapshot};
+use crate::snapshot::{Change, DriverPhase, DriverPod, ObservedPod, ReferencedPod, RelatedChange, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
+
+/// Timeout of a read.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pods per page of a list.
+const PAGE: u32 = 500;
 
 /// Reads what contradicts an action.
 #[derive(Clone)]
@@ -29,37 +34,34 @@ pub(super) struct EvidenceReader {
 
 /// What was read for a batch of actions about one application.
 #[derive(Default)]
-pub(super) struct Reads {
-    pods: HashMap<PodKey, Option<DriverPod>>,
-    /// The labelled drivers of the application.
-    labelled: Option<Vec<ObservedPod>>,
-    /// The pods at drivers' addresses.
-    addresses: HashMap<Arc<str>, Option<DriverPod>>,
+pub(super) struct BatchReads {
+    found: Reads,
+    is_listed: bool,
 }
 
 impl EvidenceReader {
     /// A pod by name. An error if the leadership has ended meanwhile: the action must not be written then.
     pub(super) async fn pod(
         &self,
-        (leadership, reads): (&Leadership, &mut Reads),
+        (leadership, reads): (&Leadership, &mut BatchReads),
         pod: &PodKey,
-    ) -> Result<Option<DriverPod>> {
-        if let Some(found) = reads.pods.get(pod) {
+    ) -> Result<Option<Arc<DriverPod>>> {
+        if let Some(found) = reads.found.pods.get(pod) {
             return Ok(found.clone());
         }
-        self.limiter.acquire(Priority::Cleanup).await;
-        let found = pod_named(&self.client, pod.namespace(), pod.name()).await?;
+        let found = pod_named(&self.client, pod.namespace(), pod.name()).await?.map(Arc::new);
         if !leadership.holds() {
             return Err(Error::NotLeading);
         }
-        reads.pods.insert(pod.clone(), found.clone());
+        reads.found.pods.insert(pod.clone(), found.clone());
         Ok(found)
     }
 
-    /// What contradicts that the driver of an executor, given by name and uid, is gone; and the change that this is for the snapshot.
+    /// What contradicts that the driver of an executor, given by name and uid, is gone; and what the snapshot does not know of it.
+    /// Every read counts in the rate limit, and has its own timeout.
     pub(super) async fn contradiction(
         &self,
-        (leadership, reads): (&Leadership, &mut Reads),
+        (leadership, reads): (&Leadership, &mut BatchReads),
         app: &AppKey,
         executor: (&str, &str),
         driver: &DriverRef,
@@ -68,61 +70,68 @@ impl EvidenceReader {
         let Some((_, known)) = snapshot.executor(app.namespace(), executor.0) else {
             return Ok(Some((Contradiction::Changed, None)));
         };
-        let labelled = match &reads.labelled {
-            Some(labelled) => labelled.clone(),
-            None => {
-                let labelled = self.labelled_drivers(app).await?;
-                reads.labelled.insert(labelled).clone()
-            }
-        };
-        let mut named = Vec::new();
-        if let Some(address) = contradiction::address_to_read(&snapshot, app, known) {
-            named.extend(self.pod_at(reads, app, &address).await?.map(|pod| (pod_key(app, &pod.name), Some(pod))));
+        if !reads.is_listed {
+            self.list_labelled(&snapshot, app, &mut reads.found).await?;
+            reads.is_listed = true;
         }
-        for pod in contradiction::pods_to_read(&snapshot, app, known, &driver.name) {
-            let found = self.pod((leadership, reads), &pod).await?;
-            named.push((pod, found));
+        let ToRead { pods, address } = contradiction::to_read(&snapshot, app, known, &driver.name);
+        for pod in pods {
+            if !reads.found.pods.contains_key(&pod) {
+                self.limiter.acquire(Priority::Cleanup).await;
+                call(REQUEST_TIMEOUT, self.pod((leadership, reads), &pod)).await?;
+            }
+        }
+        if let Some(address) = address.filter(|address| !reads.found.at_address.contains_key(address)) {
+            self.limiter.acquire(Priority::Cleanup).await;
+            let found = call(REQUEST_TIMEOUT, pods_at(&self.client, app.namespace(), &address)).await?;
+            reads.found.at_address.insert(address, found.into_iter().map(Arc::new).collect());
         }
         if !leadership.holds() {
             return Err(Error::NotLeading);
         }
-        let live = contradiction::live(&snapshot, app, labelled, named);
-        let found = contradiction::of_end(&live, app, executor, (&driver.name, &driver.uid));
+        // Reads take a while: the newest snapshot counts.
+        let snapshot = self.snapshot.load_full();
+        let found = contradiction::of_end(&snapshot, app, executor, (&driver.name, &driver.uid), &reads.found);
         Ok(found.map(|contradiction| {
-            let read = reads.pods.get(&pod_key(app, &driver.name)).cloned().flatten();
-            let change = read.map(|pod| {
-                let found = ReferencedPod::Present(Arc::new(pod));
-                Change::Related(RelatedChange::Referenced(pod_key(app, &driver.name), found, Vec::new()))
-            });
+            let change = change(&contradiction, app, &reads.found);
             (contradiction, change)
         }))
     }
 
-    /// The labelled drivers of an application. One that cannot be read is an error: it may be the driver.
-    async fn labelled_drivers(&self, app: &AppKey) -> Result<Vec<ObservedPod>> {
+    /// Reads the labelled drivers of an application that run. Any tenant can label any number of pods: page by page.
+    async fn list_labelled(&self, snapshot: &Snapshot, app: &AppKey, reads: &mut Reads) -> Result<()> {
         let pods: Api<Viewed<ObservedPod>> =
             Api::namespaced_with(self.client.clone(), app.namespace(), &resource("", "v1", "Pod", "pods"));
         let labels = format!("{}={},{}={}", labels::ROLE, labels::ROLE_DRIVER, labels::APP_SELECTOR, app.selector());
-        self.limiter.acquire(Priority::Cleanup).await;
-        let found = pods.list(&ListParams::default().labels(&labels)).await?;
-        let read = |pod: Viewed<ObservedPod>| {
-            let name = pod.name().to_owned();
-            pod.view.ok_or_else(|| Error::Malformed(format!("pod {name}")))
-        };
-        found.items.into_iter().map(read).collect()
-    }
-
-    async fn pod_at(&self, reads: &mut Reads, app: &AppKey, address: &Arc<str>) -> Result<Option<DriverPod>> {
-        if let Some(found) = reads.addresses.get(address) {
-            return Ok(found.clone());
+        let mut page = ListParams::default().labels(&labels).limit(PAGE);
+        loop {
+            self.limiter.acquire(Priority::Cleanup).await;
+            let found = call(REQUEST_TIMEOUT, async { pods.list(&page).await.map_err(Error::from) }).await?;
+            for pod in found.items {
+                match pod.view {
+                    Some(ObservedPod::Driver(_, driver)) if driver.phase == DriverPhase::Running => {
+                        reads.labelled.push(Arc::new(snapshot.verified(app, driver)));
+                    }
+                    Some(_) => {}
+                    None => reads.is_unreadable = true,
+                }
+            }
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(()),
+            }
         }
-        self.limiter.acquire(Priority::Cleanup).await;
-        let found = oldest_pod_at(&self.client, app.namespace(), address).await?;
-        reads.addresses.insert(address.clone(), found.clone());
-        Ok(found)
     }
 }
 
-fn pod_key(app: &AppKey, name: &str) -> PodKey {
-    PodKey::new(app.namespace(), name)
+/// The pod that contradicts, for the snapshot.
+fn change(contradiction: &Contradiction, app: &AppKey, reads: &Reads) -> Option<Change> {
+    let name = match contradiction {
+        Contradiction::Pod(name, _) | Contradiction::NotGone(name) => name,
+        _ => return None,
+    };
+    let key = PodKey::new(app.namespace(), name);
+    let at_address = || reads.at_address.values().flatten().find(|pod| pod.name == *name);
+    let pod = reads.pods.get(&key).and_then(Option::as_ref).or_else(at_address)?;
+    Some(Change::Related(RelatedChange::Referenced(key, ReferencedPod::Present(pod.clone()), Vec::new())))
 }

@@ -202,17 +202,16 @@ async fn pod_at(client: &kube::Client, namespace: &str, address: &str) -> Result
     }
 }
 
-/// Finds the oldest pod with this address.
-pub(super) async fn oldest_pod_at(client: &kube::Client, namespace: &str, address: &str) -> Result<Option<DriverPod>> {
-    let pods = pods_at(client, namespace, address).await?.into_iter();
-    Ok(pods.filter(|pod| pod.address.is_some()).min_by_key(|pod| pod.created))
-}
-
-/// The pods with this address that have not exited.
-async fn pods_at(client: &kube::Client, namespace: &str, address: &str) -> Result<Vec<DriverPod>> {
+/// The pods with this address that have not exited. On a node's address, all pods on the host network have it.
+pub(super) async fn pods_at(client: &kube::Client, namespace: &str, address: &str) -> Result<Vec<DriverPod>> {
     let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
-    // From the API server's cache: nothing acts on the result before the pod is read by name.
+    // From the API server's cache, which knows a pod that is older than executors that the watch has shown.
     let found = api.list(&ListParams::default().fields(&format!("status.podIP={address}")).match_any()).await?;
-    let pods = found.items.into_iter().filter_map(|seen| seen.view).map(|view| view.0);
-    Ok(pods.filter(|pod| pod.phase != DriverPhase::Ended).collect())
+    // One that cannot be read may be the driver.
+    let read = |seen: Viewed<AnyPod>| {
+        let name = seen.name().to_owned();
+        seen.view.map(|view| view.0).ok_or_else(|| Error::Malformed(format!("pod {name}")))
+    };
+    let pods: Vec<DriverPod> = found.items.into_iter().map(read).collect::<Result<_>>()?;
+    Ok(pods.into_iter().filter(|pod| pod.phase != DriverPhase::Ended).collect())
 }

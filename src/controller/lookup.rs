@@ -151,7 +151,8 @@ fn named_pods(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> imp
         OwningPod::Pod(owner) => owner.pod(),
         OwningPod::Unread | OwningPod::None => None,
     });
-    let others = template.other_owners.iter().filter_map(Owner::pod);
+    // Beside a proven creator they say nothing.
+    let others = template.other_owners.iter().filter(|_| counts.creator().is_none()).filter_map(Owner::pod);
     let creator = template.named_driver(counts.is_proven);
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
     let note = note.map(|found| (found.name.as_str().into(), found.uid.as_str().into()));

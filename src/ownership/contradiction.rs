@@ -1,23 +1,21 @@
 //! What speaks against the end of an executor's driver. A pod that an executor names as its owner may be a launcher or an anchor,
 //! and its end says nothing about the driver: whatever else names a driver contradicts, and then nothing is deleted.
 //!
-//! Each destructive action asks twice: the plan asks its snapshot, and the edge asks a snapshot with what it has read immediately
-//! before ([`live`], [`of_end`]).
+//! Each destructive action asks twice: the plan asks its snapshot, and the edge asks the newest snapshot and what it has read
+//! immediately before ([`of_end`]).
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::liveness::{self, DriverLiveness, ExecutorSet};
+use super::liveness::{self, ExecutorSet};
 use super::resolve;
 use super::workload::{self, OwningPod};
 use crate::annotations;
 use crate::fault_injection::{self, Bug};
 use crate::signature::{Creator, StatedCreator};
-use crate::snapshot::{
-    Application, Change, DriverPhase, DriverPod, DriverView, DriverViewKey, Executor, ObservedPod, PodChange,
-    ReferencedPod, RelatedChange, Snapshot, Template,
-};
+use crate::snapshot::{Application, DriverPhase, DriverPod, DriverView, DriverViewKey, Executor, Snapshot, Template};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::text::is_dns_subdomain;
 
@@ -32,6 +30,8 @@ pub enum Contradiction {
     Pod(Arc<str>, Evidence),
     /// The driver that is known, this pod, is not known to be gone.
     NotGone(Arc<str>),
+    /// A labelled driver of the application cannot be read.
+    Unreadable,
     /// The executor is not known any more.
     Changed,
 }
@@ -60,6 +60,7 @@ impl fmt::Display for Contradiction {
             }
             Contradiction::ForeignCreator => return f.write_str("another account than its driver's created it"),
             Contradiction::NotGone(pod) => return write!(f, "its driver, pod {pod}, is not known to be gone"),
+            Contradiction::Unreadable => return f.write_str("a labelled driver of its application cannot be read"),
             Contradiction::Changed => return f.write_str("it changed meanwhile"),
             Contradiction::Pod(pod, evidence) => (pod, evidence),
         };
@@ -76,29 +77,27 @@ impl fmt::Display for Contradiction {
 
 /// The pods that may be the driver of an application's executors, collected once for all of them.
 #[derive(Debug)]
-pub struct Witnesses<'s> {
-    snapshot: &'s Snapshot,
-    namespace: &'s str,
+pub struct Witnesses {
     /// The labelled drivers that run, the oldest first.
-    labelled: Vec<&'s Arc<DriverPod>>,
+    labelled: Vec<Arc<DriverPod>>,
     /// The drivers that answer polls.
-    views: Vec<(&'s Arc<DriverPod>, &'s DriverView)>,
+    views: Vec<(Arc<DriverPod>, Arc<DriverView>)>,
 }
 
-impl<'s> Witnesses<'s> {
+impl Witnesses {
     /// The pods that may be drivers of an application with these executor sets.
-    pub fn of(snapshot: &'s Snapshot, key: &'s AppKey, app: &'s Application, sets: &'s [ExecutorSet<'s>]) -> Self {
-        let mut labelled: Vec<&Arc<DriverPod>> = app.drivers.iter().filter(|driver| runs(driver)).collect();
+    pub fn of(snapshot: &Snapshot, key: &AppKey, app: &Application, sets: &[ExecutorSet<'_>]) -> Witnesses {
+        let mut labelled: Vec<Arc<DriverPod>> = app.drivers.iter().filter(|driver| runs(driver)).cloned().collect();
         labelled.sort_by_key(|driver| driver.created);
         let mut polled: Vec<&Arc<DriverPod>> = sets.iter().filter_map(ExecutorSet::own_driver).collect();
         polled.sort_unstable_by_key(|driver| driver.creator);
         polled.dedup_by_key(|driver| driver.creator);
-        let view = |driver: &'s Arc<DriverPod>| {
+        let view = |driver: &Arc<DriverPod>| {
             let view = snapshot.driver_views.get(&DriverViewKey { app: key.clone(), driver: driver.creator })?;
-            Some((driver, &**view))
+            Some((driver.clone(), view.clone()))
         };
         let views = polled.into_iter().filter_map(view).collect();
-        Witnesses { snapshot, namespace: key.namespace(), labelled, views }
+        Witnesses { labelled, views }
     }
 
     /// What contradicts that the driver of an executor is gone.
@@ -106,7 +105,7 @@ impl<'s> Witnesses<'s> {
     /// A pod contradicts only if it runs, is no executor, and is not younger than the executor: a later pod, which may have the
     /// address of the driver, cannot be its driver. If a pod is the proven creator, any other pod must have been created by it: a
     /// tenant labels pods, and would keep another's executors.
-    pub fn of_end(&self, executor: &Executor) -> Option<Contradiction> {
+    pub fn of_end(&self, snapshot: &Snapshot, namespace: &str, executor: &Executor) -> Option<Contradiction> {
         if fault_injection::injected(Bug::ContradictionIgnored) {
             return None;
         }
@@ -118,10 +117,12 @@ impl<'s> Witnesses<'s> {
             return Some(Contradiction::ForeignCreator);
         }
         let pod = |driver: &Arc<DriverPod>, evidence| Contradiction::Pod(driver.name.clone(), evidence);
-        if let Some(driver) = self.labelled.iter().find(|driver| may_drive(driver, executor)) {
+        // The others are younger than the executor.
+        let older = self.labelled.iter().take_while(|driver| !is_younger(driver, executor));
+        if let Some(driver) = older.into_iter().find(|driver| may_drive(driver, executor)) {
             return Some(pod(driver, Evidence::Label));
         }
-        let named = named(self.snapshot, self.namespace, template, executor.is_proven).into_iter().find_map(|named| {
+        let named = named(snapshot, namespace, template, executor.is_proven).into_iter().find_map(|named| {
             let driver = named.pod.filter(|driver| may_drive(driver, executor))?;
             Some(pod(driver, named.evidence))
         });
@@ -145,12 +146,18 @@ fn runs(pod: &DriverPod) -> bool {
 
 /// Whether a pod may be the driver of an executor; see [`Witnesses::of_end`].
 pub fn may_drive(pod: &DriverPod, executor: &Executor) -> bool {
-    let is_younger = pod.created.zip(executor.created).is_some_and(|(pod, executor)| pod > executor);
-    runs(pod) && !is_younger && is_related(pod, executor.creator())
+    runs(pod) && !is_younger(pod, executor) && is_related(pod, executor.creator())
 }
 
-/// Whether a pod may be the driver of executors with this proven creator: it is that, or was created by it.
+/// A pod whose age is unknown is not.
+fn is_younger(pod: &DriverPod, executor: &Executor) -> bool {
+    pod.created.zip(executor.created).is_some_and(|(pod, executor)| pod > executor)
+}
+
+/// Whether a pod may be the driver of executors with this proven creator: it is that, or was created by it. An account proves no
+/// driver.
 pub fn is_related(pod: &DriverPod, creator: Option<Creator>) -> bool {
+    let creator = creator.filter(|creator| creator.is_object());
     creator.is_none_or(|creator| pod.creator == creator || pod.creator_of() == Some(creator))
 }
 
@@ -169,6 +176,7 @@ pub fn named_pods<'s>(
 /// A pod that executors name.
 struct Named<'s> {
     name: Arc<str>,
+    uid: Arc<str>,
     evidence: Evidence,
     /// The pod, if it is known by this name and uid.
     pod: Option<&'s Arc<DriverPod>>,
@@ -185,67 +193,89 @@ fn named<'s>(snapshot: &'s Snapshot, namespace: &str, template: &Template, is_pr
     let owners = owners.map(|owner| (owner.name.clone(), owner.uid.clone(), Evidence::Owner));
     let host = template.driver_host.as_deref().and_then(|host| resolve::from_driver_host(host, namespace, snapshot));
     let host = host.map(|found| (Arc::from(&*found.name), Arc::from(&*found.uid), Evidence::Address));
-    let all = creator.into_iter().chain(owners).chain(host);
+    // A pod that is read by its name has no proven creator: beside the proven creator of executors it says nothing.
+    let others = owners.chain(host).filter(|_| creator.is_none());
+    let all = creator.clone().into_iter().chain(others);
     // Tenants write names: one that no pod can have must not become part of a URL.
     let all = all.filter(|(name, ..): &(Arc<str>, Arc<str>, Evidence)| is_dns_subdomain(name));
     let known = |name: &str, uid: &str| snapshot.driver_pod(namespace, name).filter(|pod| *pod.uid == *uid);
-    all.map(|(name, uid, evidence)| Named { pod: known(&name, &uid), name, evidence }).collect()
+    all.map(|(name, uid, evidence)| Named { pod: known(&name, &uid), name, uid, evidence }).collect()
 }
 
-/// The names of the pods that are read before an executor is deleted because its driver, the pod of this name, is gone.
-pub fn pods_to_read(snapshot: &Snapshot, app: &AppKey, executor: &Executor, driver: &str) -> Vec<PodKey> {
+/// What is to be read before an executor is deleted because its driver, the pod of this name, is gone.
+#[derive(Clone, Debug)]
+pub struct ToRead {
+    /// Pods, by name.
+    pub pods: Vec<PodKey>,
+    /// All pods at this address.
+    pub address: Option<Arc<str>>,
+}
+
+/// See [`ToRead`]. The labelled drivers of the application are read in any case.
+pub fn to_read(snapshot: &Snapshot, app: &AppKey, executor: &Executor, driver: &str) -> ToRead {
     let named = named(snapshot, app.namespace(), &executor.template, executor.is_proven);
     let mut names: Vec<&str> = named.iter().map(|named| &*named.name).chain([driver]).collect();
     names.sort_unstable();
     names.dedup();
-    names.into_iter().map(|name| PodKey::new(app.namespace(), name)).collect()
+    let pods = names.into_iter().map(|name| PodKey::new(app.namespace(), name)).collect();
+    let host = executor.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok());
+    let is_proven = executor.creator().is_some_and(Creator::is_object);
+    ToRead { pods, address: host.filter(|_| !is_proven).cloned() }
 }
 
-/// The address at which no pod is known, but may be: that of the driver of an executor.
-pub fn address_to_read(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> Option<Arc<str>> {
-    let host = executor.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())?;
-    snapshot.driver_at(app.namespace(), host).is_none().then(|| host.clone())
+/// What was read just now about one application.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// Its labelled drivers that run ([`Snapshot::verified`]).
+    pub labelled: Vec<Arc<DriverPod>>,
+    /// Whether one of them cannot be read.
+    pub is_unreadable: bool,
+    /// Pods by name; `None` for those that do not exist.
+    pub pods: HashMap<PodKey, Option<Arc<DriverPod>>>,
+    /// The pods at an address.
+    pub at_address: HashMap<Arc<str>, Vec<Arc<DriverPod>>>,
 }
 
-/// The snapshot with what was read just now: the labelled drivers of an application, and pods by name.
-pub fn live(
-    snapshot: &Snapshot,
-    app: &AppKey,
-    labelled: Vec<ObservedPod>,
-    named: impl IntoIterator<Item = (PodKey, Option<DriverPod>)>,
-) -> Snapshot {
-    let mut live = snapshot.clone();
-    let known = snapshot.apps.get(app).map(|app| app.drivers.as_slice()).unwrap_or_default();
-    let is_listed = |driver: &DriverPod| labelled.iter().any(|pod| *pod.uid() == driver.uid);
-    for driver in known.iter().filter(|driver| !is_listed(driver)) {
-        let key = PodKey::new(app.namespace(), &driver.name);
-        live.apply(Change::Pods(PodChange::Gone(key, driver.uid.clone())));
-    }
-    for pod in labelled {
-        live.apply(Change::Pods(PodChange::Observed(pod)));
-    }
-    for (key, found) in named {
-        let found = found.map_or(ReferencedPod::Absent, |pod| ReferencedPod::Present(Arc::new(pod)));
-        live.apply(Change::Related(RelatedChange::Referenced(key, found, Vec::new())));
-    }
-    live
-}
-
-/// What contradicts that the driver of this executor, the pod of this name and uid, is gone.
+/// What contradicts that the driver of this executor, the pod of this name and uid, is gone: in the snapshot, or in what was read
+/// since. Either is enough.
 pub fn of_end(
     snapshot: &Snapshot,
     app: &AppKey,
     (name, uid): (&str, &str),
     driver: (&str, &str),
+    reads: &Reads,
 ) -> Option<Contradiction> {
     let known = snapshot.executor(app.namespace(), name);
     let known = known.filter(|(key, executor)| *key == app && *executor.uid == *uid);
     let Some(((key, executor), application)) = known.zip(snapshot.apps.get(app)) else {
         return Some(Contradiction::Changed);
     };
-    if liveness::liveness_of(app.namespace(), driver.0, driver.1, snapshot) != DriverLiveness::Gone {
+    let read = |name: &str| reads.pods.get(&PodKey::new(app.namespace(), name));
+    // A pod that was not read may exist.
+    if read(driver.0).is_none_or(|found| !liveness::is_gone(found.as_deref(), driver.1)) {
         return Some(Contradiction::NotGone(driver.0.into()));
     }
     let sets = liveness::shown_sets(key, application, snapshot);
-    Witnesses::of(snapshot, key, application, &sets).of_end(executor)
+    let in_snapshot = Witnesses::of(snapshot, key, application, &sets).of_end(snapshot, app.namespace(), executor);
+    if in_snapshot.is_some() || fault_injection::injected(Bug::ContradictionIgnored) {
+        return in_snapshot;
+    }
+    let pod = |driver: &Arc<DriverPod>, evidence| Contradiction::Pod(driver.name.clone(), evidence);
+    if let Some(driver) = reads.labelled.iter().find(|driver| may_drive(driver, executor)) {
+        return Some(pod(driver, Evidence::Label));
+    }
+    let named = named(snapshot, app.namespace(), &executor.template, executor.is_proven);
+    let named = named.iter().find_map(|named| {
+        let driver = read(&named.name)?.as_ref()?;
+        (driver.uid == named.uid && may_drive(driver, executor)).then(|| pod(driver, named.evidence))
+    });
+    let at_address = || {
+        let pods = reads.at_address.get(executor.template.driver_host.as_ref()?)?;
+        Some(pod(pods.iter().find(|driver| may_drive(driver, executor))?, Evidence::Address))
+    };
+    let unreadable = || {
+        (reads.is_unreadable && !executor.creator().is_some_and(Creator::is_object))
+            .then_some(Contradiction::Unreadable)
+    };
+    named.or_else(at_address).or_else(unreadable)
 }

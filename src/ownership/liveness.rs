@@ -152,11 +152,15 @@ pub fn executor_sets<'s>(
     for set in &mut sets {
         (set.driver, set.is_certain) = liveness_of_set(key, app, snapshot, set, learned(set.creator));
         set.is_own = set.driver.pod().is_some_and(|driver| {
+            let is_it = |pod: &Owner| pod.name == driver.name && pod.uid == driver.uid;
             let owns = |owner: &Owner| match workload::owning_pod(snapshot, key.namespace(), owner) {
-                OwningPod::Pod(pod) => !owner.is_pod() && pod.name == driver.name && pod.uid == driver.uid,
+                OwningPod::Pod(pod) => !owner.is_pod() && is_it(pod),
                 OwningPod::Unread | OwningPod::None => false,
             };
-            set.creator == Some(driver.creator) || set.owners().any(owns)
+            // The token of a driver may be bound to no pod: then its executors name it as their owner, all of them.
+            let by_account = set.creator.is_some_and(|creator| !creator.is_object());
+            let owns_all = || set.owners().next().is_some() && set.owners().all(is_it);
+            set.creator == Some(driver.creator) || set.owners().any(owns) || (by_account && owns_all())
         });
     }
     // A tenant can write any owner into a workload: it is not the driver's if the driver itself has created executors.
@@ -283,13 +287,19 @@ pub fn of(sets: &[ExecutorSet<'_>]) -> DriverLiveness {
 pub fn liveness_of(namespace: &str, name: &str, uid: &str, snapshot: &Snapshot) -> DriverLiveness {
     let known = snapshot.driver_pod(namespace, name);
     match known {
-        Some(pod) if *pod.uid != *uid || pod.phase == DriverPhase::Ended => DriverLiveness::Gone,
+        Some(pod) if is_gone(Some(pod), uid) => DriverLiveness::Gone,
         // Anybody who may change the pod may have written that label: it proves no exit.
         Some(pod) if pod.is_executor => DriverLiveness::Unknown,
         Some(pod) => DriverLiveness::Alive(pod.clone()),
-        None => match snapshot.referenced.get(&PodKey::new(namespace, name)) {
-            Some(ReferencedPod::Absent) => DriverLiveness::Gone,
+        None => match (snapshot.executor(namespace, name), snapshot.referenced.get(&PodKey::new(namespace, name))) {
+            (Some((_, executor)), _) if *executor.uid != *uid || executor.is_over => DriverLiveness::Gone,
+            (None, Some(ReferencedPod::Absent)) => DriverLiveness::Gone,
             _ => DriverLiveness::Unknown,
         },
     }
+}
+
+/// Whether the pod of this uid is gone, by the pod that has its name.
+pub(super) fn is_gone(found: Option<&DriverPod>, uid: &str) -> bool {
+    found.is_none_or(|pod| *pod.uid != *uid || pod.phase == DriverPhase::Ended)
 }

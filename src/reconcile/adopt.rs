@@ -1,6 +1,7 @@
 //! Adoption: executors without an owner get the driver that weaker evidence names, if the webhook was down or the creator's token
 //! did not identify the driver. The edge reads the driver's pod live before it writes.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::action::{Action, DriverRef, PodEvent};
@@ -8,11 +9,12 @@ use super::batch::{self, Progress};
 use super::context::PlanContext;
 use super::plan::Plan;
 use crate::fault_injection::{self, Bug};
+use crate::ownership::contradiction::may_drive;
 use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::regroup;
 use crate::ownership::resolve::{self, DriverSource};
 use crate::reason::Reason;
-use crate::snapshot::{DriverPhase, Executor, Template, TemplateCounts, is_orphan};
+use crate::snapshot::{DriverPhase, DriverPod, Executor, Template, TemplateCounts, is_orphan};
 use crate::spark::ids::PodKey;
 
 pub(super) fn plan(
@@ -50,8 +52,8 @@ pub(super) fn plan(
 
 /// The decision on executors without an owner.
 enum Verdict {
-    /// They get this driver as owner.
-    Adopt(DriverRef, DriverSource),
+    /// They get this driver as owner, if it may be theirs.
+    Adopt(Arc<DriverPod>, DriverSource),
     /// They get no owner, for this reason.
     Refuse(String),
 }
@@ -60,8 +62,15 @@ impl Verdict {
     fn action(&self, pod: PodKey, executor: &Executor) -> Action {
         let uid = executor.uid.clone();
         match self {
+            // Another pod may have the address of a driver that was deleted.
+            Verdict::Adopt(driver, how) if !may_drive(driver, executor) => {
+                let why = "that pod is younger than the executor, or its creator is another one";
+                let message = refusal(&driver.name, *how, why);
+                Action::RecordEvent(PodEvent { pod, uid, reason: Reason::AdoptionRefused, message })
+            }
             Verdict::Adopt(driver, how) => {
-                Action::Adopt { executor: pod, seen: executor.into(), driver: driver.clone(), how: *how }
+                let driver = DriverRef { name: driver.name.clone(), uid: driver.uid.clone() };
+                Action::Adopt { executor: pod, seen: executor.into(), driver, how: *how }
             }
             Verdict::Refuse(message) => {
                 Action::RecordEvent(PodEvent { pod, uid, reason: Reason::AdoptionRefused, message: message.clone() })
@@ -76,7 +85,7 @@ fn decide(context: &PlanContext<'_>, template: &Template) -> Option<Verdict> {
     }
     let namespace = context.key.namespace();
     let found = resolve::resolve_later(template, namespace, context.snapshot)?;
-    let refuse = |why: &str| Verdict::Refuse(format!("not adopted by {} ({}): {why}", found.name, found.source));
+    let refuse = |why: &str| Verdict::Refuse(refusal(&found.name, found.source, why));
     match liveness::liveness_of(namespace, &found.name, &found.uid, context.snapshot) {
         DriverLiveness::Unknown => None, // The pod is being read.
         DriverLiveness::Gone => Some(refuse("that pod no longer exists or has exited")),
@@ -87,8 +96,10 @@ fn decide(context: &PlanContext<'_>, template: &Template) -> Option<Verdict> {
             Some(refuse("that pod is the driver of another application"))
         }
         DriverLiveness::Alive(driver) if driver.has_workload && regroup::by_top_owner_of(&template.scheduling) => None,
-        DriverLiveness::Alive(driver) => {
-            Some(Verdict::Adopt(DriverRef { name: driver.name.clone(), uid: driver.uid.clone() }, found.source))
-        }
+        DriverLiveness::Alive(driver) => Some(Verdict::Adopt(driver, found.source)),
     }
+}
+
+fn refusal(driver: &str, how: DriverSource, why: &str) -> String {
+    format!("not adopted by {driver} ({how}): {why}")
 }

@@ -48,7 +48,6 @@ pub(super) fn plan(
     let last_driver = last_driver.as_ref();
     let lifecycle = &plan_context.policies.lifecycle;
     let witnesses = (set.driver == DriverLiveness::Gone).then(|| plan_context.witnesses());
-    let witnesses = witnesses.as_ref();
     let context = CleanupContext { snapshot, key, app, set, last_driver, witnesses, exits, lifecycle, now };
     let due = of_set(&context, &mut progress.uncleared);
     let is_whole = due.is_whole;
@@ -102,7 +101,7 @@ struct CleanupContext<'v> {
     /// The driver's pod as it was last known; it is read again before its exit or deletion causes a write.
     last_driver: Option<&'v DriverRef>,
     /// If it is gone, the pods that may be the driver all the same.
-    witnesses: Option<&'v Witnesses<'v>>,
+    witnesses: Option<&'v Witnesses>,
     /// The exits that are tracked.
     exits: &'v Exits,
     /// Settings.
@@ -216,7 +215,10 @@ fn of_executor(
         return Next::Never;
     }
     // Nothing is known of a driver whose end something contradicts.
-    if context.witnesses.is_some_and(|witnesses| witnesses.of_end(executor).is_some()) {
+    if context
+        .witnesses
+        .is_some_and(|witnesses| witnesses.of_end(context.snapshot, context.key.namespace(), executor).is_some())
+    {
         return Next::Never;
     }
     let (since, cause) = match context.exits.of(context.key, &executor.uid) {

@@ -1,6 +1,7 @@
 //! The input of every rule of a plan.
 
-use std::collections::HashMap;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,6 +9,7 @@ use jiff::Timestamp;
 use crate::ownership::contradiction::Witnesses;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::Policies;
+use crate::signature::Creator;
 use crate::snapshot::{Application, Group, GroupKey, Snapshot};
 use crate::spark::ids::AppKey;
 
@@ -21,6 +23,10 @@ pub(super) struct PlanContext<'v> {
     pub(super) by_driver: HashMap<&'v str, Vec<&'v ExecutorSet<'v>>>,
     pub(super) policies: &'v Policies,
     pub(super) now: Timestamp,
+    /// Collected once for all rules that need them.
+    pub(super) witnesses: OnceCell<Witnesses>,
+    /// By creator.
+    pub(super) certainly_gone: RefCell<BTreeMap<Option<Creator>, bool>>,
 }
 
 impl<'v> PlanContext<'v> {
@@ -38,17 +44,19 @@ impl<'v> PlanContext<'v> {
 
     /// Whether the driver of executors is gone, and nothing contradicts that.
     pub(super) fn is_certainly_gone(&self, set: &ExecutorSet<'v>) -> bool {
-        let is_contradicted = || {
-            let witnesses = self.witnesses();
+        if set.driver != DriverLiveness::Gone {
+            return false;
+        }
+        let mut known = self.certainly_gone.borrow_mut();
+        *known.entry(set.creator).or_insert_with(|| {
             let mut samples = set.counts.iter().filter_map(|counts| self.app.one_of(counts));
-            samples.any(|executor| witnesses.of_end(executor).is_some())
-        };
-        set.driver == DriverLiveness::Gone && !is_contradicted()
+            !samples.any(|executor| self.witnesses().of_end(self.snapshot, self.key.namespace(), executor).is_some())
+        })
     }
 
     /// The pods that may be drivers of the application's executors.
-    pub(super) fn witnesses(&self) -> Witnesses<'v> {
-        Witnesses::of(self.snapshot, self.key, self.app, self.sets)
+    pub(super) fn witnesses(&self) -> &Witnesses {
+        self.witnesses.get_or_init(|| Witnesses::of(self.snapshot, self.key, self.app, self.sets))
     }
 
     /// Our PodGroups that were created for this application.

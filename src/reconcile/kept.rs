@@ -37,23 +37,26 @@ pub(super) fn driver_keeps(
         Some(driver).filter(|driver| driver.uid == *uid)
     };
     // A restart forgets the last driver. An owner that has not been read may keep them.
-    let owner_keeps = |owner: &Owner| match workload::owning_pod(snapshot, key.namespace(), owner) {
-        OwningPod::Pod(pod) => match snapshot.driver_pod(key.namespace(), &pod.name) {
-            Some(driver) => driver.uid == pod.uid && keeps(snapshot, key, driver),
-            None => !snapshot.referenced.contains_key(&PodKey::new(key.namespace(), &pod.name)),
-        },
+    let is_unread = |owner: &Owner| match workload::owning_pod(snapshot, key.namespace(), owner) {
+        OwningPod::Pod(pod) => {
+            snapshot.driver_pod(key.namespace(), &pod.name).is_none()
+                && !snapshot.referenced.contains_key(&PodKey::new(key.namespace(), &pod.name))
+                && snapshot.executor(key.namespace(), &pod.name).is_none_or(|(_, another)| another.uid == pod.uid)
+        }
         OwningPod::Unread | OwningPod::None => false,
     };
-    let counts = || set.counts.iter().filter(|counts| counts.total > 0);
+    // Any tenant can name the owner, and so the creator, of executors without a signature.
+    let is_proven = set.counts.iter().any(|counts| counts.is_proven);
+    let counts = || set.counts.iter().filter(|counts| counts.total > 0 && counts.is_proven == is_proven);
     let mut owners = counts().filter_map(|counts| counts.template.owner.as_ref());
     set.driver.pod().or_else(last).is_some_and(|driver| keeps(snapshot, key, driver))
-        || (owners.any(owner_keeps) && !fault_injection::injected(Bug::OwnerNotAsked))
-        || counts().any(|counts| another_keeps(snapshot, key, app, counts))
-        || set.index.is_some_and(|index| index.labelled > 0)
+        || (!fault_injection::injected(Bug::OwnerNotAsked)
+            && (owners.any(is_unread) || counts().any(|counts| named_keeps(snapshot, key, app, counts))))
+        || counts().any(|counts| counts.labelled > 0)
 }
 
-/// Whether another pod than the one that controls executors may be their driver, and keeps them.
-fn another_keeps(snapshot: &Snapshot, key: &AppKey, app: &Application, counts: &TemplateCounts) -> bool {
+/// Whether a pod that may be the driver of executors keeps them.
+fn named_keeps(snapshot: &Snapshot, key: &AppKey, app: &Application, counts: &TemplateCounts) -> bool {
     let creator = counts.creator();
     let labelled = app.drivers.iter().filter(|driver| is_related(driver, creator));
     let named = contradiction::named_pods(snapshot, key, &counts.template, counts.is_proven);

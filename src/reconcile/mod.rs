@@ -17,6 +17,7 @@ mod podgroups;
 mod recover;
 pub mod state;
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 
 use crate::lifecycle::exits::Exits;
@@ -56,7 +57,17 @@ pub fn plan(
             by_driver.entry(&driver.uid).or_default().push(set);
         }
     }
-    let context = PlanContext { snapshot, key, app, sets: &sets, by_driver, policies, now: now.wall };
+    let context = PlanContext {
+        snapshot,
+        key,
+        app,
+        sets: &sets,
+        by_driver,
+        policies,
+        now: now.wall,
+        witnesses: OnceCell::new(),
+        certainly_gone: RefCell::default(),
+    };
     let access = policies.recovery.driver_view.access;
     // PodGroups first: pods need them to start, and must not wait for a thousand adoptions.
     let may_read_conf = drivers::may_read_conf(app, sets.iter().flat_map(|set| set.counts.iter().copied()), policies);

@@ -371,11 +371,11 @@ fn update(
 fn collect(context: &PlanContext<'_>, key: &GroupKey, group: &Group, state: &mut ApplicationState) -> Vec<Action> {
     let Some(api) = context.snapshot.apis.as_ref().and_then(|apis| apis.get(key.scheduler)) else { return Vec::new() };
     let owner = group.owner.as_ref().map(Owner::creator);
-    let liveness = context.sets.iter().find(|set| owner.is_some() && set.creator == owner).map(|set| &set.driver);
-    let idle = match liveness.unwrap_or(&DriverLiveness::Unknown) {
-        DriverLiveness::Gone => true,
+    let set = context.sets.iter().find(|set| owner.is_some() && set.creator == owner);
+    let idle = match set.map_or(&DriverLiveness::Unknown, |set| &set.driver) {
+        DriverLiveness::Gone if set.is_some_and(|set| context.is_certainly_gone(set)) => true,
         DriverLiveness::Alive(_) => false,
-        DriverLiveness::Unknown => {
+        DriverLiveness::Gone | DriverLiveness::Unknown => {
             let since = state.idle_since.entry(key.clone()).or_insert(context.now);
             context.now.duration_since(*since) >= IDLE_GRACE
         }

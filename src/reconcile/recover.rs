@@ -18,7 +18,7 @@ use super::plan::Plan;
 use super::state::ApplicationState;
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
-use crate::ownership::contradiction::may_drive;
+use crate::ownership::contradiction::{is_related, may_drive};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{Mode, RecoveryRule};
 use crate::reason::Reason;
@@ -30,7 +30,7 @@ use crate::recovery::rules::{self, RuleContext, SetContext};
 use crate::recovery::state::RecoveryState;
 use crate::recovery::target;
 use crate::signature::Creator;
-use crate::snapshot::{DriverPod, Executor};
+use crate::snapshot::{DriverPhase, DriverPod, Executor, TemplateCounts};
 use crate::spark::state::ExecutorPodState;
 use crate::time::Now;
 
@@ -68,9 +68,8 @@ pub(super) fn plan(
     }
     let is_new = state.recovery.position.is_none();
     plan.continues_round = !is_new;
-    let witnesses = plan_context.witnesses();
     let context = RuleContext {
-        witnesses: &witnesses,
+        witnesses: plan_context.witnesses(),
         snapshot: plan_context.snapshot,
         key: plan_context.key,
         app: plan_context.app,
@@ -241,7 +240,14 @@ impl<'v> Round<'_, 'v> {
                 && (counts().any(|counts| counts.has(executor)) || may_drive(driver, executor))
         };
         let view = of.view.as_ref().map(|(view, _)| *view);
-        let has_executors = plan_context.app.executors().values().any(|executor| is_wanted(executor));
+        // Any tenant can label any number of pods as the driver: only one that may have executors looks at them.
+        let may_have = |set: &ExecutorSet<'_>| {
+            let is_related = |counts: &&TemplateCounts| counts.live > 0 && is_related(driver, counts.creator());
+            set.counts.iter().any(|counts| is_related(&counts))
+        };
+        let has_executors = driver.phase == DriverPhase::Running
+            && (counts().any(|counts| counts.live > 0) || plan_context.sets.iter().any(may_have))
+            && plan_context.app.executors().values().any(|executor| is_wanted(executor));
         let replicas = target::replicas(self.context.snapshot, self.context.key, driver, plan_context.sets);
         let target = target::target(self.context.snapshot, self.context.key, driver, view, replicas);
         let verdict = rules::of_driver(&self.context, of, driver, (has_executors, target), &mut self.state.recovery);

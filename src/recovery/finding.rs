@@ -70,7 +70,9 @@ impl Check {
                 "an executor of the application exists, or its driver, polled once more, did not answer"
             }
             Check::NotRegistered(..) => "its driver, polled once more, did not confirm that it is not registered",
-            Check::DriverGone(..) => "its driver's pod, or another pod that may be its driver, has not exited",
+            Check::DriverGone(..) => {
+                "its driver's pod, or another pod that may be its driver, has not exited or cannot be read"
+            }
 
             Check::NodeGone(_) => "its node exists",
         }

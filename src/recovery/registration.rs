@@ -58,7 +58,7 @@ fn driver_of(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> Option<C
     match owner.map(|owner| workload::owning_pod(snapshot, app.namespace(), owner)) {
         Some(OwningPod::Pod(pod)) => Some(pod.creator()),
         Some(OwningPod::Unread | OwningPod::None) => None,
-        None => executor.counted_creator(),
+        None => executor.driver_creator(),
     }
 }
 

@@ -169,6 +169,11 @@ impl Snapshot {
         self.signing_key.as_ref().is_some_and(|key| proves_executor(key, app, executor))
     }
 
+    /// A labelled driver that was read, with what our key says about its signature.
+    pub fn verified(&self, app: &AppKey, driver: DriverPod) -> DriverPod {
+        DriverPod { is_proven: self.is_proven_driver(app, &driver), ..driver }
+    }
+
     fn upsert(&mut self, pod: ObservedPod) -> Delta {
         match pod {
             ObservedPod::Driver(app, driver) => self.upsert_driver(app, driver),

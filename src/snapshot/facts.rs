@@ -175,6 +175,12 @@ impl Executor {
         self.creator().or_else(|| self.template.owner.as_ref().map(Owner::creator))
     }
 
+    /// The pod that drives it: its proven creator, unless that is an account, else the object that it names as its controlling owner.
+    pub fn driver_creator(&self) -> Option<Creator> {
+        let owner = || self.template.owner.as_ref().map(Owner::creator);
+        self.creator().filter(|creator| creator.is_object()).or_else(owner)
+    }
+
     /// The state for people: an executor that is being deleted is not shown as running, however long the deletion takes.
     pub fn shown_state(&self) -> ExecutorPodState {
         if self.deleting && self.state.is_live() { ExecutorPodState::Terminating } else { self.state }

@@ -19,8 +19,6 @@ pub struct CreatorIndex {
     by_template: Vec<TemplateCounts>,
     /// How many there are.
     pub total: usize,
-    /// How many of them an actor other than spark-usher has labelled inactive.
-    pub labelled: usize,
     /// Those that exited and need cleanup.
     pub uncleared: OrdMap<ExecutorKey, Arc<Executor>>,
 }
@@ -48,6 +46,8 @@ pub struct TemplateCounts {
     pub uncleared: usize,
     /// How many live ones have no owner although they should.
     pub orphans: usize,
+    /// How many an actor other than spark-usher has labelled inactive.
+    pub labelled: usize,
 }
 
 impl TemplateCounts {
@@ -79,6 +79,7 @@ impl TemplateCounts {
         count(&mut self.ran, has_run(executor));
         count(&mut self.uncleared, executor.needs_cleanup());
         count(&mut self.orphans, is_live && is_orphan(executor));
+        count(&mut self.labelled, executor.inactive && !executor.inactive_by_usher);
     }
 }
 
@@ -96,7 +97,7 @@ pub(crate) fn is_orphan(executor: &Executor) -> bool {
 
 impl CreatorIndex {
     fn new(creator: Option<Creator>) -> CreatorIndex {
-        CreatorIndex { creator, by_template: Vec::new(), total: 0, labelled: 0, uncleared: OrdMap::new() }
+        CreatorIndex { creator, by_template: Vec::new(), total: 0, uncleared: OrdMap::new() }
     }
 
     /// The counts of all templates, in no order.
@@ -114,8 +115,6 @@ impl CreatorIndex {
     /// Counts an executor under this key, in place of `old` if there is one.
     fn put(&mut self, key: &ExecutorKey, executor: &Arc<Executor>, old: Option<&Executor>) {
         self.total += usize::from(old.is_none());
-        self.labelled += usize::from(is_labelled(executor));
-        self.labelled = self.labelled.saturating_sub(usize::from(old.is_some_and(is_labelled)));
         if executor.needs_cleanup() {
             self.uncleared.insert(key.clone(), executor.clone());
         } else if old.is_some_and(Executor::needs_cleanup) {
@@ -139,6 +138,7 @@ impl CreatorIndex {
                 ran: 0,
                 uncleared: 0,
                 orphans: 0,
+                labelled: 0,
             }),
         };
         if *key < counts.first {
@@ -162,7 +162,6 @@ impl CreatorIndex {
 
     fn remove(&mut self, key: &ExecutorKey, executor: &Executor) {
         self.total = self.total.saturating_sub(1);
-        self.labelled = self.labelled.saturating_sub(usize::from(is_labelled(executor)));
         if executor.needs_cleanup() {
             self.uncleared.remove(key);
         }
@@ -175,10 +174,6 @@ impl CreatorIndex {
             }
         }
     }
-}
-
-fn is_labelled(executor: &Executor) -> bool {
-    executor.inactive && !executor.inactive_by_usher
 }
 
 /// The executors of an application by their creators.

@@ -524,6 +524,26 @@ fn executor_is_adopted_after_lookup_of_annotated_driver_unless_driver_is_foreign
 }
 
 #[test]
+fn orphan_is_not_adopted_by_pod_that_has_the_address_of_its_deleted_driver() {
+    let created = |pod: PodBuilder, at: &str| {
+        let mut pod = pod;
+        pod.0["metadata"]["creationTimestamp"] = at.into();
+        pod
+    };
+    let orphan = created(executor(1).driver_url("10.0.0.7").stored("e1").phase("Running"), "2026-11-20T12:00:00Z");
+    for (at, is_adopted) in [("2026-11-20T11:59:59Z", true), ("2026-11-20T12:00:01Z", false)] {
+        let mut cluster = Cluster::new(policy("none"));
+        cluster.observe(&orphan);
+        reference(&mut cluster, &created(pod("notebook").stored("n1").phase("Running").ip("10.0.0.7"), at));
+        cluster.settle();
+        assert_eq!(
+            (cluster.has_reason(Reason::Adopted), cluster.has_reason(Reason::AdoptionRefused)),
+            (is_adopted, !is_adopted)
+        );
+    }
+}
+
+#[test]
 fn deleted_driver_adopts_no_executor() {
     let mut cluster = Cluster::new(policy("none"));
     cluster.observe(

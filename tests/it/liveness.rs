@@ -185,6 +185,12 @@ fn driver_with_the_label_of_an_executor_is_not_gone() {
     assert_eq!(driver_of(&snapshot, None), "Unknown");
     referenced(&mut snapshot, &patched.clone().phase("Failed"));
     assert_eq!(driver_of(&snapshot, None), "Gone");
+    // Another executor that has the name of the deleted driver.
+    let squatted = driver().label("spark-role", "executor").stored("another");
+    let mut snapshot = snapshot_with(&[owned(1, DRIVER_UID)]);
+    observe(&mut snapshot, &squatted);
+    let of_deleted = drivers(&snapshot, None).into_iter().find(|(creator, _)| creator.is_some());
+    assert_eq!(of_deleted.unwrap().1, "Gone");
     // With the application's label, the snapshot counts it among the executors.
     let mut snapshot = snapshot_with(&[owned(1, DRIVER_UID)]);
     observe(&mut snapshot, &driver().label("spark-role", "executor"));

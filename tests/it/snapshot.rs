@@ -46,7 +46,7 @@ fn some_pod(n: u8, app: u8, version: u8) -> PodBuilder {
 }
 
 /// The counts of executor sets and templates in a comparable form.
-type Counts = BTreeMap<String, [usize; 7]>;
+type Counts = BTreeMap<String, [usize; 8]>;
 
 /// The counts that the snapshot maintains while its executors change.
 fn maintained_counts(snapshot: &Snapshot) -> Counts {
@@ -55,7 +55,7 @@ fn maintained_counts(snapshot: &Snapshot) -> Counts {
         for index in app.indexes() {
             assert!(index.total > 0 && app.creator_index(index.creator).is_some_and(|same| std::ptr::eq(same, index)));
             let set = format!("{key} {:?}", index.creator);
-            counts.insert(set.clone(), [index.total, index.labelled, index.uncleared.len(), 0, 0, 0, 0]);
+            counts.insert(set.clone(), [index.total, index.uncleared.len(), 0, 0, 0, 0, 0, 0]);
             for template in index.counts() {
                 assert!(template.total > 0 && app.by_template().iter().any(|same| std::ptr::eq(*same, template)));
                 let one = app.one_of(template);
@@ -67,6 +67,7 @@ fn maintained_counts(snapshot: &Snapshot) -> Counts {
                     template.ran,
                     template.uncleared,
                     template.orphans,
+                    template.labelled,
                     usize::from(template.is_proven),
                 ];
                 let twice = counts.insert(format!("{set} {:?}", template.template), row);
@@ -86,8 +87,7 @@ fn recomputed_counts(snapshot: &Snapshot) -> Counts {
             let set = format!("{key} {:?}", executor.counted_creator());
             let index = counts.entry(set.clone()).or_default();
             index[0] += 1;
-            index[1] += usize::from(executor.inactive && !executor.inactive_by_usher);
-            index[2] += usize::from(final_);
+            index[1] += usize::from(final_);
             let counts = counts.entry(format!("{set} {:?}", executor.template)).or_default();
             counts[0] += 1;
             counts[1] += usize::from(live);
@@ -96,7 +96,8 @@ fn recomputed_counts(snapshot: &Snapshot) -> Counts {
             counts[3] += usize::from(ran.contains(&executor.state));
             counts[4] += usize::from(final_);
             counts[5] += usize::from(live && !executor.deleting && executor.template.owner.is_none());
-            counts[6] = usize::from(executor.is_proven);
+            counts[6] += usize::from(executor.inactive && !executor.inactive_by_usher);
+            counts[7] = usize::from(executor.is_proven);
         }
     }
     counts

@@ -370,15 +370,21 @@ async fn orphan_is_deleted_only_if_its_drivers_pod_is_gone_or_has_exited() {
     }
 }
 
-/// Whether e-1 is deleted if its driver d is gone, the API server answers the LIST of labelled drivers, the GET of d-2, and the
-/// LIST of pods at 10.0.0.9 with these.
+/// Whether e-1 is deleted if its driver d is gone, the API server answers the LIST of labelled drivers, in two pages, the GET of d-2,
+/// and the LIST of pods at 10.0.0.9 with these.
 async fn orphan_is_deleted(labelled: Vec<Value>, second: Option<Value>, at_address: Vec<Value>) -> bool {
+    let pages = Mutex::new(vec![labelled, Vec::new()]);
     let (writer, requests) = writer_with_responses(move |method, path, _| match (method, path) {
         ("DELETE", _) => (200, json!({"kind": "Status", "status": "Success"})),
         ("POST", _) => (201, json!({"kind": "Event", "metadata": {"name": path}})),
         (_, path) if path.ends_with("/d-2") => second.clone().map_or_else(not_found, |pod| (200, pod)),
         (_, path) if path.ends_with("/d") => not_found(),
-        (_, "/api/v1/namespaces/n/pods?labels") => (200, pod_list(&labelled)),
+        (_, "/api/v1/namespaces/n/pods?labels") => {
+            let mut pages = pages.lock().unwrap();
+            let mut page = pod_list(&pages.pop().unwrap());
+            page["metadata"]["continue"] = if pages.is_empty() { "" } else { "more" }.into();
+            (200, page)
+        }
         (_, "/api/v1/namespaces/n/pods?fields") => (200, pod_list(&at_address)),
         _ => panic!("{method} {path}"),
     });
@@ -386,11 +392,8 @@ async fn orphan_is_deleted(labelled: Vec<Value>, second: Option<Value>, at_addre
     writer.apply(&Leadership::of(LONG), &AppKey::new("n", "a"), vec![action.clone(), action], false).await;
     let requests = requests.lock().unwrap();
     let reads = |path: &str| requests.iter().filter(|line| line.starts_with("GET") && line.contains(path)).count();
-    assert_eq!(
-        [reads("/pods?labels"), reads("/pods?fields"), reads("/pods/d")],
-        [1, 1, 2],
-        "once a batch: {requests:?}"
-    );
+    let counts = [reads("/pods?labels"), reads("/pods?fields"), reads("/pods/d")];
+    assert_eq!(counts, [2, 1, 2], "once a batch: {requests:?}");
     requests.iter().any(|line| line.starts_with("DELETE"))
 }
 
@@ -398,28 +401,33 @@ async fn orphan_is_deleted(labelled: Vec<Value>, second: Option<Value>, at_addre
 async fn orphan_is_kept_by_every_pod_that_may_be_its_driver_and_that_only_the_api_server_knows() {
     let (before, after) = ("2026-01-01T11:59:59Z", "2026-01-01T12:00:01Z");
     let labels = json!({"spark-role": "driver", "spark-app-selector": "a"});
-    let driver = |created, phase| pod("x", "xu", created, &labels, phase);
-    let plain = |name, uid, created, phase| pod(name, uid, created, &json!({}), phase);
+    let driver = |created, phase| vec![pod("x", "xu", created, &labels, phase)];
+    let plain = |name, created, phase| pod(name, "xu", created, &json!({}), phase);
     let second = |uid, phase| {
-        let mut pod = plain("d-2", uid, before, phase);
+        let mut pod = pod("d-2", uid, before, &json!({}), phase);
         pod["status"]["podIP"] = "10.0.0.2".into();
         Some(pod)
     };
+    // It terminates, or its node is lost, while another pod has its address.
+    let executor = pod("z", "zu", "2026-01-01T11:00:00Z", &json!({"spark-role": "executor"}), "Running");
+    let mut unreadable = pod("x", "xu", before, &labels, "Running");
+    unreadable["metadata"]["annotations"] = (0..1025).map(|at| (format!("a{at}"), json!("b"))).collect();
     for (labelled, second, at_address, expected) in [
-        (None, None, None, true),
-        (Some(driver(before, "Running")), None, None, false),
-        (Some(driver(after, "Running")), None, None, true),
-        (Some(driver(before, "Pending")), None, None, true),
-        (Some(driver(before, "Failed")), None, None, true),
-        (None, second("d2u", "Running"), None, false),
-        (None, second("another", "Running"), None, true),
-        (None, second("d2u", "Succeeded"), None, true),
-        (None, None, Some(plain("x", "xu", before, "Running")), false),
-        (None, None, Some(plain("x", "xu", after, "Running")), true),
+        (vec![], None, vec![], true),
+        (driver(before, "Running"), None, vec![], false),
+        (driver(after, "Running"), None, vec![], true),
+        (driver(before, "Pending"), None, vec![], true),
+        (driver(before, "Failed"), None, vec![], true),
+        (vec![unreadable], None, vec![], false),
+        (vec![], second("d2u", "Running"), vec![], false),
+        (vec![], second("another", "Running"), vec![], true),
+        (vec![], second("d2u", "Succeeded"), vec![], true),
+        (vec![], None, vec![plain("x", before, "Running")], false),
+        (vec![], None, vec![executor.clone(), plain("x", before, "Running")], false),
+        (vec![], None, vec![executor], true),
+        (vec![], None, vec![plain("x", after, "Running")], true),
     ] {
-        let what = format!("{labelled:?} {second:?} {at_address:?}");
-        let lists = [labelled, at_address].map(|pod| pod.into_iter().collect::<Vec<_>>());
-        let [labelled, at_address] = lists;
+        let what = format!("{labelled:?} {second:?} {at_address:?}").chars().take(2000).collect::<String>();
         assert_eq!(orphan_is_deleted(labelled, second, at_address).await, expected, "{what}");
     }
 }

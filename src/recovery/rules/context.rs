@@ -33,7 +33,7 @@ pub struct RuleContext<'v> {
     /// What is done with finished executors.
     pub finished: Finished,
     /// The pods that may be drivers of the application's executors.
-    pub witnesses: &'v Witnesses<'v>,
+    pub witnesses: &'v Witnesses,
     /// The exits that are tracked.
     pub exits: &'v Exits,
     /// The time.

@@ -22,7 +22,7 @@ pub(super) fn decide(
     state: &mut RecoveryState,
 ) -> Verdict {
     let Some(gone) = of.gone_since.filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
-    let contradiction = context.witnesses.of_end(executor);
+    let contradiction = context.witnesses.of_end(context.snapshot, context.key.namespace(), executor);
     let uncontradicted = state.uncontradicted_since(&executor.uid, contradiction.is_some(), context.now.at);
     let since = [executor.first_seen, uncontradicted].into_iter().flatten().fold(gone, Instant::max);
     let wait = context.recovery.rule(RULE).after;

@@ -193,3 +193,19 @@ fn driver_that_loses_its_label_is_not_gone() {
     let key = spark_usher::spark::ids::PodKey::new("default", "nb-driver");
     assert_eq!(snapshot.referenced.get(&key), None, "a GET decides");
 }
+
+#[test]
+fn another_tenants_pods_do_not_decide_that_executors_are_kept() {
+    let mut scene = Scene::new(act(RecoveryRule::Orphans));
+    let own = signed(&mut scene, &executor(1).created_by_pod("nb-driver", DRIVER_UID));
+    scene.harness.observe(&own.spec("nodeName", "node-1"));
+    // An unsigned executor that names the same owner, one that is labelled inactive, and a driver whose configuration says nothing.
+    let forged = |id: u32| without_owner(running(id)).named(&format!("forged-{id}")).stored(&format!("f{id}"));
+    scene.harness.observe(&forged(7).owned_by("Pod", "nb-driver", DRIVER_UID));
+    scene.harness.observe(&forged(8).owned_by("Pod", "nb-driver", DRIVER_UID).label("spark-exec-inactive", "true"));
+    scene.harness.observe(&pod("decoy").driver_of(APP).stored("d9").phase("Running").conf_map("decoy"));
+    scene.harness.delete_pod("nb-driver", DRIVER_UID);
+    scene.run(1000);
+    let deleted: Vec<&str> = scene.deletions().iter().map(|(_, of)| of.event.pod.name()).collect();
+    assert_eq!(deleted, ["nb-exec-1"], "{:?}", scene.findings());
+}

@@ -218,3 +218,17 @@ fn change_shortly_after_a_round_causes_another_round() {
     let times: Vec<u64> = scene.deletions().iter().map(|(at, _)| *at).collect();
     assert!(times.len() == 2 && times.iter().all(|at| (331..=338).contains(at)), "{times:?}");
 }
+
+#[test]
+fn driver_whose_token_is_bound_to_no_pod_is_asked_about_the_executors_that_it_owns() {
+    let mut scene = Scene::new(act(RecoveryRule::Unregistered));
+    let review = executor(1).owned_by("Pod", "nb-driver", DRIVER_UID).created_by("system:serviceaccount:default:spark");
+    let own = signed(&mut scene, &review);
+    scene.harness.observe(&own.spec("nodeName", "node-1"));
+    scene.registered(&[1]);
+    scene.run(500);
+    assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]));
+    scene.registered(&[]);
+    scene.run(500);
+    assert_eq!(scene.deletions().len(), 1, "{:?}", scene.findings());
+}

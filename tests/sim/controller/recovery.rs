@@ -2,16 +2,16 @@
 //! what the recovery rules delete and report.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use spark_usher::controller::{DriverAnswer, PollError};
-use spark_usher::ownership::contradiction::{self, Contradiction};
+use spark_usher::ownership::contradiction::{self, Contradiction, Reads, ToRead};
 use spark_usher::policy::{Budget, DriverAccess, DriverViews, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::DriverPoll;
 use spark_usher::recovery::finding::Check;
-use spark_usher::spark::ids::PodKey;
 use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
 
 use super::cluster::{App, Kind};
@@ -265,18 +265,20 @@ impl Sim {
         let Some(controller) = &self.replicas[number].controller else { return Some(Contradiction::Changed) };
         let snapshot = controller.snapshot();
         let Some((app, known)) = snapshot.executor(NAMESPACE, executor.0) else { return Some(Contradiction::Changed) };
-        let read = |pod: &Pod| pod.driver_pod(&self.truth.selectors[pod.app]);
+        let read = |pod: &Pod| Arc::new(pod.driver_pod(&self.truth.selectors[pod.app]));
         let labelled = self.truth.pods.values().filter(|pod| pod.role == Role::Driver && pod.is_shown());
         let labelled = labelled.filter(|pod| self.truth.selectors[pod.app] == app.selector());
-        let labelled = labelled.map(|pod| pod.observation(&self.truth.selectors[pod.app])).collect();
-        let at_address = contradiction::address_to_read(snapshot, app, known).and_then(|at| self.pod_at(&at));
-        let at_address = at_address.map(|pod| (PodKey::new(NAMESPACE, &pod.name), Some(read(pod))));
-        let named = contradiction::pods_to_read(snapshot, app, known, driver.0).into_iter().map(|pod| {
+        let labelled = labelled.map(|pod| (*read(pod)).clone());
+        let labelled = labelled.map(|pod| Arc::new(snapshot.verified(app, pod))).collect();
+        let ToRead { pods, address } = contradiction::to_read(snapshot, app, known, driver.0);
+        let pods = pods.into_iter().map(|pod| {
             let found = self.truth.pods.get(pod.name()).map(read);
             (pod, found)
         });
-        let live = contradiction::live(snapshot, app, labelled, at_address.into_iter().chain(named));
-        contradiction::of_end(&live, app, executor, driver)
+        let at_address = address.map(|at| (at.clone(), self.pod_at(&at).map(read).into_iter().collect()));
+        let (pods, at_address) = (pods.collect(), at_address.into_iter().collect());
+        let reads = Reads { labelled, is_unreadable: false, pods, at_address };
+        contradiction::of_end(snapshot, app, executor, driver, &reads)
     }
 
     /// The deletion by a recovery rule, if what the edge verifies immediately before allows it.
