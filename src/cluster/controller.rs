@@ -442,6 +442,11 @@ impl EventLoop {
                 if let Some(found) = leadership.found() {
                     self.controller.leadership_acquired(found, clock::instant());
                 }
+                if self.inputs.policies.load().recovery.acts {
+                    tracing::info!(
+                        "the budgets of the recovery rules begin with nothing: it is not known what another leader has deleted"
+                    );
+                }
             }
         }
     }

@@ -4,13 +4,13 @@
 //! credential is sent.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::{BoxFuture, Either, select};
+use futures::future::BoxFuture;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -20,6 +20,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::request::{Error, call};
@@ -30,8 +31,13 @@ use crate::recovery::DriverPoll;
 use crate::spark::conf::{AppConf, Ui};
 use crate::spark::rest::{self, DriverMetrics, ExecutorSummary};
 
-/// A poll must finish within this time, all ports and requests together.
+/// A poll must finish within this time, all ports and requests together,
 const TIME_LIMIT: Duration = Duration::from_secs(3);
+/// and the first one of a driver within this time more: Spark prepares its REST API with the first request, which takes seconds on
+/// a busy driver, and writes a stack trace into the driver's log if the client has left by then.
+const FIRST_ANSWER: Duration = Duration::from_secs(12);
+/// The longest answer of Spark's version.
+const MAX_VERSION: usize = 1 << 10;
 /// The longest body of one response.
 const MAX_BODY: usize = 16 << 20;
 /// The longest body of metrics, which is kept whole while it is parsed.
@@ -65,7 +71,8 @@ impl DriverApi {
         let network = Arc::new(Network { client, tls: any_certificate::config() });
         DriverApi::of(move |poll| {
             let network = network.clone();
-            async move { network.poll(&poll, TIME_LIMIT).await }.boxed()
+            let more = if poll.port.is_none() { FIRST_ANSWER } else { Duration::ZERO };
+            async move { network.poll(&poll, TIME_LIMIT + more).await }.boxed()
         })
     }
 
@@ -123,51 +130,75 @@ impl Network {
             }
             DriverAccess::Pod | DriverAccess::None => {
                 let address: IpAddr = poll.address.parse().map_err(|_| PollError::Refused)?;
-                let stream = TcpStream::connect((address, port)).await.map_err(|error| connecting(&error))?;
-                if !has_tls {
-                    return over(stream, poll, port).await;
-                }
-                let name = address.into();
-                let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await;
-                over(stream.map_err(|_| PollError::NotSpark)?, poll, port).await
+                let tls = has_tls.then(|| TlsConnector::from(self.tls.clone()));
+                view(&mut Transport::Pod(Pod::connect((address, port), tls).await?), poll, port).await
             }
         }
     }
 }
 
-/// Reads the view over a connection to the driver's pod.
-async fn over<S>(stream: S, poll: &DriverPoll, port: u16) -> Result<DriverAnswer, PollError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| PollError::NotSpark)?;
-    let mut transport = Transport::Pod(sender, host(&poll.address, port));
-    let reading = std::pin::pin!(view(&mut transport, poll, port));
-    match select(reading, std::pin::pin!(connection)).await {
-        Either::Left((answer, _)) => answer,
-        // The driver closed the connection; what it sent before can still be read.
-        Either::Right((_, reading)) => reading.await,
+/// A driver's pod: one connection after the other, because a server may close each after its answer.
+struct Pod {
+    address: (IpAddr, u16),
+    tls: Option<TlsConnector>,
+    sender: SendRequest<Empty<Bytes>>,
+    /// The connections, which end with this.
+    connections: JoinSet<()>,
+}
+
+impl Pod {
+    async fn connect(address: (IpAddr, u16), tls: Option<TlsConnector>) -> Result<Pod, PollError> {
+        let mut connections = JoinSet::new();
+        let sender = sender(address, tls.as_ref(), &mut connections).await?;
+        Ok(Pod { address, tls, sender, connections })
+    }
+
+    /// A connection that is open.
+    async fn ready(&mut self) -> Result<&mut SendRequest<Empty<Bytes>>, PollError> {
+        if self.sender.ready().await.is_err() {
+            self.sender = sender(self.address, self.tls.as_ref(), &mut self.connections).await?;
+        }
+        Ok(&mut self.sender)
     }
 }
 
-fn host(address: &str, port: u16) -> String {
-    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+async fn sender(
+    address: (IpAddr, u16),
+    tls: Option<&TlsConnector>,
+    connections: &mut JoinSet<()>,
+) -> Result<SendRequest<Empty<Bytes>>, PollError> {
+    let connecting = async { TcpStream::connect(address).await.map_err(|error| self::connecting(&error)) };
+    let within = async { Ok::<_, Error>(connecting.await) };
+    let stream = call(TIME_LIMIT, within).await.map_err(|_| PollError::Timeout)??;
+    let Some(tls) = tls else { return over(stream, connections).await };
+    let stream = tls.connect(address.0.into(), stream).await;
+    over(stream.map_err(|_| PollError::NotSpark)?, connections).await
 }
 
-/// One connection to a driver, or the API server's proxy.
+async fn over<S>(stream: S, connections: &mut JoinSet<()>) -> Result<SendRequest<Empty<Bytes>>, PollError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| PollError::NotSpark)?;
+    // It ends when the driver closes it; what was sent before can still be read.
+    connections.spawn(connection.map(drop));
+    Ok(sender)
+}
+
+/// Connections to a driver, or the API server's proxy.
 enum Transport<'a> {
-    Pod(SendRequest<Empty<Bytes>>, String),
+    Pod(Pod),
     Proxy(&'a kube::Client, String),
 }
 
 impl Transport<'_> {
     async fn get(&mut self, path: &str) -> Result<Response<Body>, PollError> {
         match self {
-            Transport::Pod(sender, host) => {
-                let request = Request::get(path).header(HOST, &*host).header(ACCEPT, "application/json");
+            Transport::Pod(pod) => {
+                let host = SocketAddr::from(pod.address).to_string();
+                let request = Request::get(path).header(HOST, host).header(ACCEPT, "application/json");
                 let request = request.body(Empty::new()).map_err(|_| PollError::NotSpark)?;
-                sender.ready().await.map_err(|_| PollError::NotSpark)?;
-                let response = sender.send_request(request).await.map_err(|_| PollError::NotSpark)?;
+                let response = pod.ready().await?.send_request(request).await.map_err(|_| PollError::NotSpark)?;
                 Ok(response.map(|body| body.map_err(anyhow::Error::new).boxed_unsync()))
             }
             Transport::Proxy(client, base) => {
@@ -184,6 +215,11 @@ impl Transport<'_> {
 /// The view of the driver at the other end, if it runs this application.
 async fn view(transport: &mut Transport<'_>, poll: &DriverPoll, port: u16) -> Result<DriverAnswer, PollError> {
     let app = poll.key.app.selector();
+    if poll.port.is_none() && matches!(transport, Transport::Pod(_)) {
+        // The least that prepares the REST API. What it answers is decided by the next request.
+        let response = transport.get("/api/v1/version").await?;
+        _ = whole(response.into_body(), MAX_VERSION).await;
+    }
     let response = transport.get(&format!("/api/v1/applications/{app}/allexecutors")).await?;
     let is_proxy = matches!(transport, Transport::Proxy(..));
     if is_proxy && matches!(response.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::BAD_GATEWAY) {

@@ -5,6 +5,7 @@ use prometheus::{CounterVec, Gauge, Histogram, IntCounter, IntCounterVec, IntGau
 use std::sync::Arc;
 
 use super::progress::Unseen;
+use super::recent::OncePerMinute;
 use crate::controller::Effects;
 use crate::controller::PollError;
 use crate::lifecycle::cause::Cause;
@@ -41,6 +42,8 @@ pub struct Metrics {
     pub watch_errors: IntCounterVec,
     /// The resources that are not seen.
     pub unseen: Unseen,
+    /// When a warning about an object that cannot be parsed is due.
+    pub warned_malformed: OncePerMinute,
     /// Skipped objects.
     pub malformed: IntCounterVec,
     /// Watches of pods that had lost a change.
@@ -142,6 +145,7 @@ impl Metrics {
                 &[1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0],
             )?,
             watch_errors: registry.counters("spark_usher_watch_errors_total", &["resource"], "Watches that failed and were restarted.")?,
+            warned_malformed: OncePerMinute::default(),
             unseen: Unseen::new(registry.gauges("spark_usher_watch_unseen_since_seconds", &["resource"], "Since when the list of a resource is not complete or its watch does not open, in seconds since 1970; 0 if it is seen.")?),
             malformed: registry.counters("spark_usher_malformed_objects_total", &["resource"], "Objects that could not be parsed and were skipped.")?,
             watch_desyncs: registry.counter("spark_usher_watch_desyncs_total", "Watches of pods that were restarted because they were silent or had lost a change.")?,

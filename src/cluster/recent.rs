@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -54,9 +56,44 @@ impl<K: Eq + Hash + Clone> Recent<K, ()> {
     }
 }
 
+/// Lets through one message a minute about each object: a tenant can change an object as often as it wants.
+#[derive(Debug)]
+pub struct OncePerMinute(Mutex<Recent<String, Instant>>);
+
+/// At most about twice this many objects are told apart.
+const MAX_OBJECTS: usize = 1024;
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl Default for OncePerMinute {
+    fn default() -> OncePerMinute {
+        OncePerMinute(Mutex::new(Recent::new(MAX_OBJECTS)))
+    }
+}
+
+impl OncePerMinute {
+    /// Whether a message about the object of this uid is due now.
+    pub fn is_due(&self, uid: &str, now: Instant) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = uid.to_owned();
+        if last.get(&uid).is_some_and(|last| now.saturating_duration_since(*last) < MINUTE) {
+            return false;
+        }
+        last.insert(uid, now);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn message_about_an_object_is_due_once_a_minute() {
+        let (messages, now) = (OncePerMinute::default(), crate::runtime::clock::instant());
+        let due: Vec<u64> = (0..180).filter(|at| messages.is_due("a", now + Duration::from_secs(*at))).collect();
+        assert_eq!(due, [0, 60, 120]);
+        assert!(messages.is_due("b", now));
+    }
 
     #[test]
     fn repeated_key_is_remembered_within_bounded_memory() {

@@ -277,12 +277,14 @@ fn list_of(all: Change) -> WatchMessage {
 fn open<V: View>(mut seen: Viewed<V>, resource: &'static str, metrics: &Metrics) -> Result<(Viewed<V>, V), String> {
     let Some(view) = seen.view.take() else {
         metrics.malformed.with_label_values(&[resource]).inc();
-        tracing::warn!(
-            resource,
-            namespace = seen.namespace(),
-            name = seen.name(),
-            "cannot parse an object; skipping it"
-        );
+        if metrics.warned_malformed.is_due(seen.uid(), clock::instant()) {
+            tracing::warn!(
+                resource,
+                namespace = seen.namespace(),
+                name = seen.name(),
+                "cannot parse an object; skipping it. Later events of it are logged once a minute"
+            );
+        }
         return Err(seen.uid().to_owned());
     };
     Ok((seen, view))

@@ -27,6 +27,10 @@ const STARTING_INTERVAL: Duration = Duration::from_secs(2);
 /// So is one that has not answered yet, this many times: its web server starts seconds after it created executors, and a gang may
 /// wait for its configuration.
 const MAX_EARLY: u32 = 5;
+/// And from then on after twice as long each time, but at most this long, for about ten minutes: its application may first prepare
+/// its data.
+const UNANSWERED_INTERVAL: Duration = Duration::from_secs(15);
+const MAX_UNANSWERED: u32 = 45;
 /// After this many polls that found it starting, it is polled at the usual interval.
 const MAX_STARTING: u32 = 30;
 /// A driver's web server returns that it is starting within milliseconds: with a later answer, the poll has failed.
@@ -231,6 +235,11 @@ impl DriverPolls {
                 entry.failures += 1;
                 STARTING_INTERVAL
             }
+            PollOutcome::Failed if entry.poll.port.is_none() && entry.failures < MAX_UNANSWERED => {
+                entry.failures += 1;
+                let doubled = STARTING_INTERVAL.saturating_mul(1 << (entry.failures - MAX_EARLY).min(9));
+                doubled.min(UNANSWERED_INTERVAL)
+            }
             PollOutcome::Failed => {
                 entry.failures = entry.failures.saturating_add(1);
                 STARTING_INTERVAL.saturating_mul(1 << entry.failures.min(9)).min(MAX_INTERVAL.max(interval))
@@ -350,9 +359,14 @@ mod tests {
         };
         let starting = waits(PollOutcome::Starting, 31);
         assert!(starting[..30].iter().all(|wait| *wait <= 2) && starting[30] >= 27, "{starting:?}");
+        // One that has not answered yet may answer any moment, for about ten minutes.
+        let early = waits(PollOutcome::Failed, 45);
+        assert!(early[..5].iter().all(|wait| *wait <= 2) && early.iter().all(|wait| *wait <= 16), "{early:?}");
+        assert!((400..=660).contains(&early.iter().sum::<u64>()), "{early:?}");
+        assert!((540..=660).contains(&waits(PollOutcome::Failed, 1)[0]));
+        assert!(waits(PollOutcome::Answered(4040), 1)[0] <= 33);
         let failing = waits(PollOutcome::Failed, 12);
         assert!(failing[0] <= 4 && failing[3] <= 35 && failing[11] >= 540 && failing[11] <= 660, "{failing:?}");
-        assert!(waits(PollOutcome::Answered(4040), 1)[0] <= 33);
     }
 
     #[test]

@@ -302,14 +302,14 @@ pub async fn refuse_foreign(State(names): State<HostNames>, request: Request, ne
     (StatusCode::FORBIDDEN, text).into_response()
 }
 
-/// The one name that a request states.
+/// The one name that a request states: in its target, if that is absolute, and then `Host` does not count (RFC 9112, section
+/// 3.2.2); HTTP/2 has no other.
 fn host(parts: &Parts) -> Option<&str> {
     let mut hosts = parts.headers.get_all(HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) => host.to_str().ok(),
-        // HTTP/2 states it in the address.
-        (None, _) => parts.uri.authority().map(|authority| authority.as_str()),
-        (Some(_), Some(_)) => None,
+    match (parts.uri.authority(), hosts.next(), hosts.next()) {
+        (Some(authority), _, None) => Some(authority.as_str()),
+        (None, Some(host), None) => host.to_str().ok(),
+        (_, _, Some(_)) | (None, None, None) => None,
     }
 }
 
@@ -372,6 +372,23 @@ mod tests {
         pages.shared().pages.iter_mut().for_each(|(at, ..)| *at = at.checked_sub(SHARED_FOR).expect("a time"));
         let again = pages.rendered(&Address::Cost).await.expect("a page");
         assert!(!Arc::ptr_eq(&again, &all[0]) && rendered.load(Ordering::SeqCst) == SHARED_PAGES + 6);
+    }
+
+    #[test]
+    fn name_in_an_absolute_target_counts_and_not_the_header() {
+        let stated = |target: &str, hosts: &[&str]| {
+            let mut request = Request::get(target);
+            for host in hosts {
+                request = request.header(HOST, *host);
+            }
+            let (parts, _) = request.body(axum::body::Body::empty()).unwrap().into_parts();
+            host(&parts).map(str::to_owned)
+        };
+        assert_eq!(stated("/", &["localhost"]).as_deref(), Some("localhost"));
+        assert_eq!(stated("http://evil.example/", &["localhost"]).as_deref(), Some("evil.example"));
+        assert_eq!(stated("http://localhost/", &[]).as_deref(), Some("localhost"));
+        assert_eq!(stated("/", &[]), None);
+        assert_eq!(stated("/", &["localhost", "localhost"]), None);
     }
 
     #[test]

@@ -108,6 +108,8 @@ pub struct DriverMetrics {
     pub target: Option<u32>,
 }
 
+/// No cluster runs more executors: a driver that wants more says nothing.
+const MAX_TARGET: u32 = 1_000_000;
 /// With more events than this in its queue, the status store may lag behind by seconds: an executor that registered may be missing.
 const MAX_QUEUED: u64 = 1000;
 
@@ -145,7 +147,8 @@ pub fn metrics(body: &[u8]) -> serde_json::Result<DriverMetrics> {
                             "ExecutorAllocationManager.executors.numberTargetExecutors",
                         ]))?;
                         self.0.queued_events = queued;
-                        self.0.target = target.and_then(|target| u32::try_from(target).ok());
+                        let target = target.and_then(|target| u32::try_from(target).ok());
+                        self.0.target = target.filter(|target| *target <= MAX_TARGET);
                     }
                     _ => _ = map.next_value::<IgnoredAny>()?,
                 }
@@ -281,6 +284,7 @@ mod tests {
         assert_eq!(of("spark-1", "counters", dropped, r#"{"count":3}"#).unwrap().dropped_events, Some(3));
         let target = "driver.ExecutorAllocationManager.executors.numberTargetExecutors";
         assert_eq!(of("my.team", "gauges", target, r#"{"value":4}"#).unwrap().target, Some(4));
+        assert_eq!(of("my.team", "gauges", target, r#"{"value":4294967295}"#).unwrap().target, None);
         let of_executor = "1.LiveListenerBus.queue.appStatus.numDroppedEvents";
         assert_eq!(of("spark-1", "counters", of_executor, r#"{"count":3}"#).unwrap(), DriverMetrics::default());
         assert!(of("spark-1", "gauges", target, r#"{"value":-1}"#).is_err());

@@ -87,11 +87,64 @@ async fn view_has_rows_and_metrics() {
     let port = driver(&mut tasks, |path| match path {
         "/api/v1/applications/spark-1/allexecutors" => answer(200, ROWS),
         "/metrics/json/" => answer(200, METRICS),
+        "/api/v1/version" => answer(200, r#"{"spark":"4.3.0"}"#),
         other => panic!("{other}"),
     })
     .await;
     let DriverAnswer::View { port: found, executors, metrics, .. } = asked(port).await else { panic!("no view") };
     assert_eq!((found, executors.len(), metrics.dropped_events), (port, 2, Some(0)));
+}
+
+/// A server that closes each connection after its answer, as those of HTTP/1.0 do; returns its port.
+async fn closing_driver(tasks: &mut JoinSet<()>, version: &'static str) -> u16 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tasks.spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 2048];
+            let length = stream.read(&mut request).await.unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let body = match request.split(' ').nth(1).unwrap() {
+                "/metrics/json/" => METRICS,
+                "/api/v1/version" => "{}",
+                _ => ROWS,
+            };
+            let close = if version == "HTTP/1.1" { "Connection: close\r\n" } else { "" };
+            let answer = format!("{version} 200 OK\r\n{close}Content-Type: application/json\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn driver_that_closes_the_connection_after_each_answer_has_a_view() {
+    for version in ["HTTP/1.0", "HTTP/1.1"] {
+        let mut tasks = JoinSet::new();
+        let port = closing_driver(&mut tasks, version).await;
+        let DriverAnswer::View { executors, metrics, .. } = asked(port).await else { panic!("{version}: no view") };
+        assert_eq!((executors.len(), metrics.dropped_events), (2, Some(0)), "{version}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_driver_that_has_not_answered_yet_is_asked_for_the_least_first() {
+    let mut tasks = JoinSet::new();
+    let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let paths = asked.clone();
+    let port = driver(&mut tasks, move |path| {
+        paths.lock().unwrap().push(path.to_owned());
+        answer(200, if path.ends_with("allexecutors") { ROWS } else { METRICS })
+    })
+    .await;
+    for port_known in [None, Some(port)] {
+        let poll = DriverPoll { port: port_known, ..poll_at(port) };
+        assert!(matches!(polled(&poll, Duration::from_secs(10)).await, DriverAnswer::View { .. }));
+    }
+    let (rows, metrics) = ("/api/v1/applications/spark-1/allexecutors", "/metrics/json/");
+    assert_eq!(*asked.lock().unwrap(), ["/api/v1/version", rows, metrics, rows, metrics]);
 }
 
 #[tokio::test]
