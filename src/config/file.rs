@@ -13,7 +13,7 @@ use super::recovery::Recovery;
 use super::span::Span;
 use crate::annotations::Override;
 use crate::gang::{Membership, Shape};
-use crate::policy::{self, Finished, Replace, Validate};
+use crate::policy::{self, Finished, Keep, Replace, Validate};
 
 /// The `apiVersion` of the file.
 pub const API_VERSION: &str = "spark-usher.io/v1alpha1";
@@ -293,6 +293,9 @@ pub struct Lifecycle {
     pub grace: Span,
     /// What is done with finished executors.
     pub finished: Finished,
+    /// Which executors are kept for a driver that keeps its own (spark.kubernetes.executor.deleteOnTermination=false): all of them, all
+    /// until the driver has ended, or all but those that never ran.
+    pub keep: Keep,
     /// How long `finished: delete` keeps executors whose failure the application caused.
     pub keep_failed: Span,
     /// How often the leader lists all Spark pods.
@@ -303,7 +306,8 @@ pub struct Lifecycle {
 
 impl Default for Lifecycle {
     fn default() -> Self {
-        let policy::Lifecycle { grace, finished, keep_failed, poll } = policy::Lifecycle::default();
-        Lifecycle { grace: Span(grace), finished, keep_failed: Span(keep_failed), poll: Span(poll), dry_run: false }
+        let policy::Lifecycle { grace, finished, keep, keep_failed, poll } = policy::Lifecycle::default();
+        let (grace, keep_failed, poll) = (Span(grace), Span(keep_failed), Span(poll));
+        Lifecycle { grace, finished, keep, keep_failed, poll, dry_run: false }
     }
 }

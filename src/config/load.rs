@@ -466,6 +466,7 @@ fn lifecycle(file: &Lifecycle) -> policy::Lifecycle {
     policy::Lifecycle {
         grace: file.grace.0.min(LONGEST),
         finished: file.finished,
+        keep: file.keep,
         keep_failed: file.keep_failed.0.min(LONGEST),
         poll: file.poll.0.clamp(Duration::from_secs(1), LONGEST),
     }

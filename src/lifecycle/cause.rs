@@ -173,6 +173,12 @@ pub fn cause(executor: &Executor, left: Removal) -> Cause {
     }
 }
 
+/// Whether an executor has never run: it has not started, or a kubelet rejected it.
+pub fn never_ran(executor: &Executor) -> bool {
+    let is_waiting = executor.state == ExecutorPodState::Pending && executor.started.is_none();
+    is_waiting || cause(executor, Removal::Present) == Cause::AdmissionRefused
+}
+
 /// What the node or the control plane did to the pod.
 fn by_others(diagnostics: &PodDiagnostics) -> Option<Cause> {
     let reason =

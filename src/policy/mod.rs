@@ -48,6 +48,8 @@ pub struct Lifecycle {
     pub grace: Duration,
     /// What is done with their pods.
     pub finished: Finished,
+    /// Which executors are kept for a driver that keeps its own.
+    pub keep: Keep,
     /// How long pods are kept whose exit the application caused.
     pub keep_failed: Duration,
     /// How often the leader lists all labelled pods.
@@ -59,6 +61,7 @@ impl Default for Lifecycle {
         Lifecycle {
             grace: Duration::from_secs(180),
             finished: Finished::Label,
+            keep: Keep::default(),
             keep_failed: Duration::from_secs(3600),
             poll: Duration::from_secs(300),
         }
@@ -75,6 +78,20 @@ pub enum Finished {
     Label,
     /// They are deleted, or labelled if the driver keeps its own.
     Delete,
+}
+
+/// Which executors are kept for a driver that keeps its own (`spark.kubernetes.executor.deleteOnTermination=false`). The Apache
+/// Spark operator sets that for every application with static allocation (SPARK-55352).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Keep {
+    /// All of them.
+    #[default]
+    Respect,
+    /// All of them, until the driver has ended.
+    UntilDriverEnds,
+    /// Those that ran: nothing can be inspected in a pod that a kubelet rejected, or that never started.
+    NeverRan,
 }
 
 /// One policy.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::action::{Action, Cleanup, DriverRef, PodEvent};
 use super::batch::{self, Position, Progress};
 use super::state::ApplicationState;
-use crate::lifecycle::cause::Cause;
+use crate::lifecycle::cause::{Cause, never_ran};
 use crate::lifecycle::exits::Exits;
 use crate::time::Now;
 
@@ -22,7 +22,7 @@ use super::plan::Plan;
 use crate::fault_injection::{self, Bug};
 use crate::ownership::contradiction::Witnesses;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
-use crate::policy::{Finished, Lifecycle};
+use crate::policy::{Finished, Keep, Lifecycle};
 use crate::reason::Reason;
 use crate::snapshot::{Application, Executor, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
@@ -232,7 +232,7 @@ fn of_executor(
     };
     let (how, wait) = match cleanup_for(context) {
         Finished::Report => return Next::Never,
-        Finished::Delete if !keeps => {
+        Finished::Delete if !(keeps && is_kept(context.lifecycle.keep, executor, gone_driver.is_some())) => {
             // So that users can inspect it.
             let kept = cause.by_app() && cause.is_abnormal() && !fault_injection::injected(Bug::FailedNotKept);
             (Cleanup::Delete, if kept { wait.max(context.lifecycle.keep_failed) } else { wait })
@@ -253,6 +253,15 @@ fn of_executor(
         }),
         Some(at) => Next::At(at),
         None => Next::Never,
+    }
+}
+
+/// Whether an executor is kept for a driver that keeps its own.
+fn is_kept(keep: Keep, executor: &Executor, is_driver_gone: bool) -> bool {
+    match keep {
+        Keep::Respect => true,
+        Keep::UntilDriverEnds => !is_driver_gone,
+        Keep::NeverRan => !never_ran(executor),
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) fn plan(
         key: plan_context.key,
         app: plan_context.app,
         recovery,
-        finished: plan_context.policies.lifecycle.finished,
+        lifecycle: plan_context.policies.lifecycle,
         exits,
         now,
     };

@@ -18,7 +18,9 @@ use serde_json::json;
 use spark_usher::fault_injection::{Bug, inject};
 use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::cause::Cause;
-use spark_usher::policy::{Budget, DriverAccess, DriverViews, Mode, Recovery, RecoveryRule, RuleSettings};
+use spark_usher::policy::{
+    Budget, DriverAccess, DriverViews, Keep, Lifecycle, Mode, Recovery, RecoveryRule, RuleSettings,
+};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::finding::{Check, NoRemedy};
@@ -336,6 +338,41 @@ fn orphans_of_a_driver_that_keeps_its_executors_are_reported() {
     scene.run(400);
     assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::Kept)));
     assert!(scene.first(Reason::ExecutorOrphaned).is_some());
+}
+
+#[test]
+fn executors_of_a_driver_that_keeps_them_are_kept_as_far_as_the_policy_says() {
+    let refused = |id: u32, reason: &str| {
+        let mut pod = version(running(id), 5).phase("Failed");
+        pod.0["status"]["reason"] = reason.into();
+        pod
+    };
+    let names = |scene: &Scene| -> Vec<String> {
+        let mut all: Vec<String> = scene.deletions().iter().map(|(_, of)| of.event.pod.name().to_owned()).collect();
+        all.sort();
+        all
+    };
+    for (keep, alive, over) in [
+        (Keep::Respect, &[][..], &[][..]),
+        (Keep::UntilDriverEnds, &[], &["nb-exec-1", "nb-exec-2", "nb-exec-3"]),
+        (Keep::NeverRan, &["nb-exec-2"], &["nb-exec-2"]),
+    ] {
+        let mut scene = Scene::with_conf(acting(), "spark.kubernetes.executor.deleteOnTermination=false");
+        let lifecycle = Lifecycle { keep, ..scene.harness.policies.lifecycle };
+        scene.harness.policies = scene.harness.policies.clone().with_lifecycle(lifecycle);
+        scene.harness.observe(&running(1));
+        scene.harness.observe(&refused(2, "OutOfcpu"));
+        scene.harness.observe(&refused(3, "Evicted"));
+        scene.registered(&[1]);
+        scene.run(4000);
+        assert_eq!(names(&scene), alive, "{keep:?} while the driver runs: {:?}", scene.findings());
+        scene.harness.observe(&version(driver().conf_map("c").ip("10.0.0.5"), 9).phase("Failed"));
+        scene.run(4000);
+        assert_eq!(names(&scene), over, "{keep:?} after the driver's end: {:?}", scene.findings());
+        // What rests on the driver's end is verified again.
+        let ends = |of: &Recover| matches!(&of.check, Check::DriverGone(name, _) if &**name == "nb-driver");
+        assert!(keep != Keep::UntilDriverEnds || scene.deletions().iter().all(|(_, of)| ends(of)));
+    }
 }
 
 #[test]

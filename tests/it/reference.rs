@@ -175,7 +175,13 @@ impl ControllerUnderTest {
     fn new(deletes: bool) -> ControllerUnderTest {
         let began = Instant::now();
         let finished = if deletes { Finished::Delete } else { Finished::Label };
-        let lifecycle = Lifecycle { grace: Duration::ZERO, finished, keep_failed: Duration::ZERO, poll: DELTA };
+        let lifecycle = Lifecycle {
+            grace: Duration::ZERO,
+            finished,
+            keep_failed: Duration::ZERO,
+            poll: DELTA,
+            ..Lifecycle::default()
+        };
         let policies = Policies::default().with_lifecycle(lifecycle);
         // Spark waits neither for the driver's exit nor for a late watch.
         let settings =

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use crate::fault_injection::{self, Bug};
+use crate::lifecycle::cause::never_ran;
 use crate::lifecycle::exits::Exits;
 use crate::ownership::contradiction::Witnesses;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
-use crate::policy::{DriverAccess, Finished, Mode, Recovery, RecoveryRule};
+use crate::policy::{DriverAccess, Keep, Lifecycle, Mode, Recovery, RecoveryRule};
 use crate::recovery::drivers::{self, DriverPoll};
 use crate::recovery::finding::{Check, Finding, NoRemedy, Remedy, Verdict};
 use crate::recovery::registration::view_of;
@@ -30,8 +31,8 @@ pub struct RuleContext<'v> {
     pub app: &'v Application,
     /// Settings.
     pub recovery: &'v Recovery,
-    /// What is done with finished executors.
-    pub finished: Finished,
+    /// What is done with finished executors, and which are kept.
+    pub lifecycle: Lifecycle,
     /// The pods that may be drivers of the application's executors.
     pub witnesses: &'v Witnesses,
     /// The exits that are tracked.
@@ -65,6 +66,20 @@ pub(super) fn not_of_workload(executor: &Executor) -> Result<(), NoRemedy> {
     match executor.template.owner.as_ref().is_some_and(|owner| !owner.is_pod()) {
         true => Err(NoRemedy::Workload),
         false => Ok(()),
+    }
+}
+
+/// Whether a driver that keeps its executors keeps this one. If not: whether that rests on the driver's end.
+pub(super) fn kept(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -> Result<bool, NoRemedy> {
+    let is_over = || {
+        let contradiction = || context.witnesses.of_end(context.snapshot, context.key.namespace(), executor);
+        of.set.driver == DriverLiveness::Gone && of.set.is_certain && contradiction().is_none()
+    };
+    match context.lifecycle.keep {
+        _ if !of.keeps => Ok(false),
+        Keep::UntilDriverEnds if is_over() => Ok(true),
+        Keep::NeverRan if never_ran(executor) => Ok(false),
+        Keep::Respect | Keep::UntilDriverEnds | Keep::NeverRan => Err(NoRemedy::Kept),
     }
 }
 
@@ -157,8 +172,8 @@ pub(super) fn by_view(
     if !of.set.is_certain || !matches!(of.set.driver, DriverLiveness::Alive(_)) {
         return Err(NoRemedy::UnknownDriver);
     }
-    if of.keeps && !fault_injection::injected(Bug::LiveNotKept) {
-        return Err(NoRemedy::Kept);
+    if !fault_injection::injected(Bug::LiveNotKept) {
+        kept(context, of, executor)?;
     }
     let Some((_, poll)) = &of.view else { return Err(context.no_view()) };
     not_registered(context, executor)?;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::context::{RuleContext, SetContext, not_of_workload};
+use super::context::{RuleContext, SetContext, kept, not_of_workload};
 use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
@@ -31,7 +31,7 @@ pub(super) fn decide(
         let state = executor.shown_state().as_str();
         let mut message = format!("is {state}, although its driver has been gone for {}", context.ago(since));
         let remedy = match contradiction {
-            None => remedy(of, executor),
+            None => remedy(context, of, executor),
             Some(contradiction) => {
                 message = format!("{message}; {contradiction}");
                 Err(NoRemedy::Contradicted)
@@ -41,13 +41,13 @@ pub(super) fn decide(
     })
 }
 
-fn remedy(of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
+fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
     if !of.set.is_certain {
         return Err(NoRemedy::UnknownDriver);
     }
     not_of_workload(executor)?;
-    if of.keeps && !fault_injection::injected(Bug::OrphansNotKept) {
-        return Err(NoRemedy::Kept);
+    if !fault_injection::injected(Bug::OrphansNotKept) {
+        kept(context, of, executor)?;
     }
     let Some((name, uid)) = executor.template.named_driver(executor.is_proven) else { return Err(NoRemedy::Unproven) };
     Ok(Remedy { check: Check::DriverGone(name, uid), effect: "its resources are free again" })

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::context::{RuleContext, SetContext, is_driver_known, not_of_workload};
+use super::context::{RuleContext, SetContext, is_driver_known, kept, not_of_workload};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::{Removal, cause};
 use crate::lifecycle::cause_group::CauseGroup;
@@ -18,7 +18,7 @@ const RULE: RecoveryRule = RecoveryRule::Refused;
 
 pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor, since: Instant) -> Verdict {
     // With `lifecycle.finished: delete`, those that are not labelled inactive are deleted sooner.
-    let is_deleted_anyway = context.finished == Finished::Delete && !executor.inactive;
+    let is_deleted_anyway = context.lifecycle.finished == Finished::Delete && !executor.inactive;
     if context.is_off(RULE) || is_deleted_anyway || !executor.is_over {
         return Verdict::Nothing;
     }
@@ -37,17 +37,22 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
         let what = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.reason.as_deref());
         let what = what.unwrap_or(cause.as_str());
         let message = format!("is left behind: {what} on {node}, {} ago", context.ago(since));
-        context.about(RULE, executor, since, message, remedy(of, executor))
+        context.about(RULE, executor, since, message, remedy(context, of, executor))
     })
 }
 
-fn remedy(of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
+fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
     not_of_workload(executor)?;
     if !is_driver_known(executor) && !fault_injection::injected(Bug::RefusedOfUnknownDriver) {
         return Err(NoRemedy::UnknownDriver);
     }
-    if of.keeps {
-        return Err(NoRemedy::Kept);
-    }
-    Ok(Remedy { check: Check::Version, effect: "such pods do not pile up" })
+    let check = match kept(context, of, executor)? {
+        false => Check::Version,
+        true => {
+            let named = executor.template.named_driver(executor.is_proven);
+            let (name, uid) = named.ok_or(NoRemedy::Unproven)?;
+            Check::DriverGone(name, uid)
+        }
+    };
+    Ok(Remedy { check, effect: "such pods do not pile up" })
 }

@@ -117,7 +117,8 @@ impl Sim {
     pub fn new(seed: u64, traced: bool) -> Sim {
         let mut rng = Rng::new(seed);
         let finished = *rng.pick(&[Finished::Label, Finished::Delete, Finished::Delete, Finished::Report]);
-        let lifecycle = Lifecycle { grace: GRACE, finished, keep_failed: KEEP_FAILED, poll: POLL };
+        let lifecycle =
+            Lifecycle { grace: GRACE, finished, keep_failed: KEEP_FAILED, poll: POLL, ..Lifecycle::default() };
         let replicas = 1 + rng.below(3) as usize;
         let recovery = recovery::settings(&mut rng);
         let mut sim = Sim {

@@ -363,5 +363,5 @@ pub fn policies(rng: &mut Rng) -> Policies {
     let poll = Duration::from_secs(*rng.pick(&[5, 30]));
     let kind = *rng.pick(&["native", "none"]);
     let keep_failed = Duration::from_secs(*rng.pick(&[60, 3600]));
-    only(policy(kind)).with_lifecycle(Lifecycle { finished, poll, grace: GRACE, keep_failed })
+    only(policy(kind)).with_lifecycle(Lifecycle { finished, poll, grace: GRACE, keep_failed, ..Lifecycle::default() })
 }
