@@ -11,7 +11,7 @@ use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::Exit;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::exits::REMEMBERED_FOR;
-use spark_usher::policy::Finished;
+use spark_usher::policy::{Finished, Keep, Lifecycle};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Cleanup};
 use spark_usher::recorder::EventAggregator;
@@ -534,14 +534,32 @@ fn executors_with_driver_url_of_finished_driver_are_cleaned_up() {
 }
 
 #[test]
-fn executors_with_driver_url_are_only_labelled_if_driver_retains_them() {
-    let mut harness = ControllerHarness::new(Finished::Delete);
-    harness.observe(&driver().ip("10.0.0.1"));
-    harness.conf("spark.kubernetes.executor.deleteOnTermination=false");
-    harness.observe(&unowned(failed(1, 137), "10.0.0.1"));
-    harness.step_after(1);
-    harness.observe(&driver().ip("10.0.0.1").phase("Failed"));
-    let actions = harness.actions_within(300);
-    let reasons: HashSet<Option<Reason>> = actions.iter().map(|(_, action)| action.reason()).collect();
-    assert_eq!(reasons, HashSet::from([Some(Reason::ExecutorLabelled)]));
+fn executors_of_a_driver_that_retains_them_are_labelled_or_deleted_as_the_policy_says() {
+    for (keep, expected) in [
+        (Keep::Respect, [Reason::ExecutorLabelled; 2]),
+        (Keep::UntilDriverEnds, [Reason::ExecutorDeleted; 2]),
+        // The second one was rejected by its kubelet.
+        (Keep::NeverRan, [Reason::ExecutorLabelled, Reason::ExecutorDeleted]),
+    ] {
+        let mut harness = ControllerHarness::new(Finished::Delete);
+        let lifecycle = Lifecycle { keep, ..harness.policies.lifecycle };
+        harness.policies = harness.policies.clone().with_lifecycle(lifecycle);
+        harness.observe(&driver().ip("10.0.0.1"));
+        harness.conf("spark.kubernetes.executor.deleteOnTermination=false");
+        harness.observe(&unowned(failed(1, 137), "10.0.0.1"));
+        let mut refused = unowned(failed(2, 137), "10.0.0.1");
+        refused.0["status"] = serde_json::json!({"phase": "Failed", "reason": "OutOfcpu"});
+        harness.observe(&refused);
+        harness.step_after(1);
+        harness.observe(&driver().ip("10.0.0.1").phase("Failed"));
+        let actions = harness.actions_within(300);
+        let reason_of = |name: &str| {
+            let of = |action: &Action| match action {
+                Action::CleanUp { executor, .. } if executor.name() == name => action.reason(),
+                _ => None,
+            };
+            actions.iter().find_map(|(_, action)| of(action)).unwrap()
+        };
+        assert_eq!([reason_of("nb-exec-1"), reason_of("nb-exec-2")], expected, "{keep:?}: {actions:?}");
+    }
 }

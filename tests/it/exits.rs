@@ -166,13 +166,18 @@ fn finished(mut pod: PodBuilder, at: &str) -> PodBuilder {
 
 /// A new process whose first list contains these pods.
 fn restarted_with(pods: &[PodBuilder]) -> ControllerHarness {
+    restarted_at(pods, 50)
+}
+
+/// The same, whose first list is as of this version.
+fn restarted_at(pods: &[PodBuilder], as_of: u32) -> ControllerHarness {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.controller = Controller::new(harness.at, Settings::default());
     harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
     harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
     harness.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::observation).collect())));
     let now = harness.now();
-    harness.controller.bookmark("50", now);
+    harness.controller.bookmark(&as_of.to_string(), now);
     harness
 }
 

@@ -100,3 +100,108 @@ fn gap_of_an_earlier_leader_ends_with_a_leader_that_has_observed_it() {
     let now = harness.now();
     assert_eq!(self::gaps(&harness.controller.checkpoint(now).unwrap()), []);
 }
+
+/// Three replicas, and an API server whose versions they observe.
+struct Cluster {
+    replicas: Vec<ControllerHarness>,
+    leader: usize,
+    version: u32,
+    /// The executors that were reported, and whether as possibly reported.
+    reports: Vec<(u64, bool)>,
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        let replica = |_| {
+            let mut harness = ControllerHarness::new(Finished::Report);
+            harness.leader_state = LeaderState::Follower;
+            harness.observe(&version(driver(), 2));
+            harness
+        };
+        let mut cluster =
+            Cluster { replicas: (0..3).map(replica).collect(), leader: 0, version: 10, reports: Vec::new() };
+        take_over(&mut cluster.replicas[0], FoundCheckpoint::default());
+        cluster.step(5);
+        cluster
+    }
+
+    /// The watch of every replica shows everything, and time passes.
+    fn step(&mut self, seconds: u64) {
+        for (number, replica) in self.replicas.iter_mut().enumerate() {
+            let now = replica.now();
+            replica.controller.bookmark(&self.version.to_string(), now);
+            for second in 0..seconds {
+                let exits = replica.step_after(1).exits;
+                assert!(exits.is_empty() || number == self.leader, "only the leader reports, second {second}");
+                self.reports.extend(exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.possibly_reported)));
+            }
+        }
+    }
+
+    /// An executor runs, fails and is deleted.
+    fn exit(&mut self, id: u32) {
+        let states = [running(id), failed(id, 137)].map(|pod| {
+            self.version += 1;
+            version(pod, self.version)
+        });
+        self.version += 1;
+        let last = version(failed(id, 137), self.version).deleting();
+        for replica in &mut self.replicas {
+            states.iter().for_each(|pod| replica.observe(pod));
+            replica.apply(Change::Pods(PodChange::Deleted(last.observation())));
+        }
+    }
+
+    /// The API server does not answer for 40 s: every watch expires, and goes on with a list.
+    fn stall(&mut self) {
+        self.version += 5;
+        for replica in &mut self.replicas {
+            let at = replica.now().at;
+            replica.controller.watch_interrupted(at);
+            replica.step_after(40);
+            replica.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 2).observation()])));
+        }
+        self.step(5);
+    }
+
+    /// The leader is killed, the next replica leads, and the killed one starts again.
+    fn kill(&mut self) {
+        let now = self.replicas[self.leader].now();
+        let checkpoint = self.replicas[self.leader].controller.checkpoint(now);
+        self.version += 1;
+        let mut fresh = restarted_at(&[version(driver(), 2)], self.version);
+        fresh.leader_state = LeaderState::Follower;
+        fresh.since = self.replicas[self.leader].since;
+        self.replicas[self.leader] = fresh;
+        self.leader = (self.leader + 1) % 3;
+        let taken = Some(u64::from(self.version));
+        take_over(
+            &mut self.replicas[self.leader],
+            FoundCheckpoint { checkpoint, was_held: true, is_released: false, taken },
+        );
+        self.step(5);
+    }
+}
+
+#[test]
+fn ten_kills_in_a_row_and_three_stalls_repeat_no_exit_that_a_checkpoint_covers() {
+    let mut cluster = Cluster::new();
+    cluster.version = 100;
+    for round in 0..10 {
+        cluster.exit(2 * round + 1);
+        cluster.step(20);
+        if matches!(round, 2 | 5 | 8) {
+            cluster.stall();
+        }
+        // The last checkpoint covers all exits but this one, which the leader never reports.
+        cluster.kill();
+        cluster.exit(2 * round + 2);
+        cluster.step(20);
+    }
+    let mut reported: Vec<u64> = cluster.reports.iter().map(|(id, _)| *id).collect();
+    reported.sort_unstable();
+    let repeated = reported.len() - 20;
+    reported.dedup();
+    assert_eq!(reported, (1..=20).collect::<Vec<u64>>(), "none is lost: {:?}", cluster.reports);
+    assert_eq!(repeated, 0, "{:?}", cluster.reports);
+}
