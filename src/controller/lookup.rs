@@ -96,8 +96,8 @@ pub(super) fn required_by(
             wanted.extend(workloads.into_iter().map(Lookup::Workload));
         }
         if counts.live > 0
-            && is_found_by_address(snapshot, key, &counts.template)
             && let Some(host) = counts.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
+            && is_found_by_address(snapshot, key, &counts.template)
         {
             match snapshot.driver_at(key.namespace(), host) {
                 Some(driver) => wanted.push(Lookup::Pod(PodKey::new(key.namespace(), &driver.name))),
@@ -153,7 +153,9 @@ fn named_pods(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> imp
     });
     // Beside a proven creator they say nothing.
     let others = template.other_owners.iter().filter(|_| counts.creator().is_none()).filter_map(Owner::pod);
-    let creator = template.named_driver(counts.is_proven);
+    let is_owner = |owner: &Owner| template.creator_pod().is_some_and(|(_, uid)| *uid == *owner.uid);
+    let is_named = !template.owner.as_ref().is_some_and(is_owner);
+    let creator = is_named.then(|| template.named_driver(counts.is_proven)).flatten();
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
     let note = note.map(|found| (found.name.as_str().into(), found.uid.as_str().into()));
     let all = owner.into_iter().chain(others).chain(creator).chain(note);

@@ -7,6 +7,7 @@
 //! * When nothing is known of the driver, nothing is done.
 //! * Only pods in a final state are ever written, by uid and resourceVersion.
 
+use std::cell::LazyCell;
 use std::time::{Duration, Instant};
 
 use super::action::{Action, Cleanup, DriverRef, PodEvent};
@@ -154,7 +155,10 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
         _ => None,
     };
     let last_driver = context.last_driver.map(|driver| (driver.name.clone(), driver.uid.clone()));
-    let keeps = kept::driver_keeps(context.snapshot, context.key, context.app, context.set, last_driver.as_ref());
+    // Most plans find no finished executor.
+    let keeps = LazyCell::new(|| {
+        kept::driver_keeps(context.snapshot, context.key, context.app, context.set, last_driver.as_ref())
+    });
     let Some(index) = context.set.index.filter(|_| cleanup_for(context) != Finished::Report) else { return due };
     // These injected bugs act on executors that are not candidates.
     let all = fault_injection::injected(Bug::InactiveIgnored) || fault_injection::injected(Bug::RunningIsFinished);
@@ -164,7 +168,7 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
         if all && executor.counted_creator() != context.set.creator {
             return false;
         }
-        match of_executor(context, executor, keeps, (wait, after), gone_driver.as_ref()) {
+        match of_executor(context, executor, *keeps, (wait, after), gone_driver.as_ref()) {
             Next::Now(action) => actions.push(action),
             Next::At(at) => {
                 later = Some(later.map_or(at, |later: Instant| later.min(at)));

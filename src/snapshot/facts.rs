@@ -137,6 +137,11 @@ pub struct Template {
 }
 
 impl Template {
+    /// Name and uid of the pod that created the executors, as they state it.
+    pub fn creator_pod(&self) -> Option<(&str, &str)> {
+        self.creator.as_ref().and_then(StatedCreator::pod)
+    }
+
     /// Name and uid of the pod that created the executors, if that is proven, else of the pod that controls them: never of a pod that
     /// only has the labels.
     pub fn named_driver(&self, is_proven: bool) -> Option<(Arc<str>, Arc<str>)> {
