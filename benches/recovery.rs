@@ -221,6 +221,7 @@ fn polls() {
         address: address.ip().to_string().into(),
         ui: Ui { port: address.port(), ..Ui::default() },
         port: Some(address.port()),
+        is_first: false,
         access: DriverAccess::Pod,
     };
     let (begin, cpu) = (Instant::now(), cpu_time());

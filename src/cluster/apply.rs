@@ -84,6 +84,11 @@ pub struct Applied {
 }
 
 impl Applied {
+    /// Actions that are left for the next plan.
+    fn not_attempted(&mut self, actions: impl Iterator<Item = Action>) {
+        actions.for_each(|action| self.ended(&action, EARLIER));
+    }
+
     /// An action ended; without a reason why not, it was executed, or may have been.
     fn ended(&mut self, action: &Action, not_executed: impl Into<Option<&'static str>>) {
         if let Action::Recover(deletion) = action {
@@ -146,7 +151,8 @@ impl Writer {
         let mut applied = Applied::default();
         let mut failures: HashMap<&'static str, u32> = HashMap::new();
         let mut lookups = BatchReads::default();
-        for action in actions {
+        let mut actions = actions.into_iter();
+        while let Some(action) = actions.next() {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
             if dry_run && !fault_injection::injected(Bug::DryRunIgnored) {
                 self.report_dry_run(app, &action);
@@ -184,6 +190,7 @@ impl Writer {
             }
             if !leadership.holds() {
                 applied.failed = true;
+                applied.not_attempted(std::iter::once(action).chain(actions));
                 return applied;
             }
             match call(REQUEST_TIMEOUT, self.act(leadership, app, &action, &mut lookups)).await {
@@ -239,6 +246,7 @@ impl Writer {
                         applied.failed = true;
                         *failures.entry(name).or_default() += 1;
                         if failures.values().sum::<u32>() >= MAX_FAILURES {
+                            applied.not_attempted(actions);
                             return applied;
                         }
                     }

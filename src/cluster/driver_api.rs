@@ -71,7 +71,8 @@ impl DriverApi {
         let network = Arc::new(Network { client, tls: any_certificate::config() });
         DriverApi::of(move |poll| {
             let network = network.clone();
-            let more = if poll.port.is_none() { FIRST_ANSWER } else { Duration::ZERO };
+            let is_longer = poll.is_first && poll.access == DriverAccess::Pod;
+            let more = if is_longer { FIRST_ANSWER } else { Duration::ZERO };
             async move { network.poll(&poll, TIME_LIMIT + more).await }.boxed()
         })
     }
@@ -156,8 +157,14 @@ impl Pod {
     /// A connection that is open.
     async fn ready(&mut self) -> Result<&mut SendRequest<Empty<Bytes>>, PollError> {
         if self.sender.ready().await.is_err() {
-            self.sender = sender(self.address, self.tls.as_ref(), &mut self.connections).await?;
+            return self.again().await;
         }
+        Ok(&mut self.sender)
+    }
+
+    /// A new connection.
+    async fn again(&mut self) -> Result<&mut SendRequest<Empty<Bytes>>, PollError> {
+        self.sender = sender(self.address, self.tls.as_ref(), &mut self.connections).await?;
         Ok(&mut self.sender)
     }
 }
@@ -196,9 +203,15 @@ impl Transport<'_> {
         match self {
             Transport::Pod(pod) => {
                 let host = SocketAddr::from(pod.address).to_string();
-                let request = Request::get(path).header(HOST, host).header(ACCEPT, "application/json");
-                let request = request.body(Empty::new()).map_err(|_| PollError::NotSpark)?;
-                let response = pod.ready().await?.send_request(request).await.map_err(|_| PollError::NotSpark)?;
+                let request = || {
+                    let request = Request::get(path).header(HOST, &*host).header(ACCEPT, "application/json");
+                    request.body(Empty::new()).map_err(|_| PollError::NotSpark)
+                };
+                let response = match pod.ready().await?.send_request(request()?).await {
+                    Ok(response) => response,
+                    // The driver closed the connection at the same time.
+                    Err(_) => pod.again().await?.send_request(request()?).await.map_err(|_| PollError::NotSpark)?,
+                };
                 Ok(response.map(|body| body.map_err(anyhow::Error::new).boxed_unsync()))
             }
             Transport::Proxy(client, base) => {
@@ -215,7 +228,7 @@ impl Transport<'_> {
 /// The view of the driver at the other end, if it runs this application.
 async fn view(transport: &mut Transport<'_>, poll: &DriverPoll, port: u16) -> Result<DriverAnswer, PollError> {
     let app = poll.key.app.selector();
-    if poll.port.is_none() && matches!(transport, Transport::Pod(_)) {
+    if poll.is_first && matches!(transport, Transport::Pod(_)) {
         // The least that prepares the REST API. What it answers is decided by the next request.
         let response = transport.get("/api/v1/version").await?;
         _ = whole(response.into_body(), MAX_VERSION).await;

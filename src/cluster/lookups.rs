@@ -196,7 +196,11 @@ pub(super) async fn pod_named(client: &kube::Client, namespace: &str, name: &str
 
 /// Finds the pod with this address. Two pods may have it while one of them terminates, and then neither is returned.
 async fn pod_at(client: &kube::Client, namespace: &str, address: &str) -> Result<Option<DriverPod>> {
-    match <[DriverPod; 1]>::try_from(pods_at(client, namespace, address).await?) {
+    let pods = match pods_at(client, namespace, address).await {
+        Err(Error::Malformed(_)) => return Ok(None), // It may be another one.
+        pods => pods?,
+    };
+    match <[DriverPod; 1]>::try_from(pods) {
         Ok([driver]) if driver.address.is_some() => Ok(Some(driver)),
         _ => Ok(None),
     }

@@ -27,10 +27,10 @@ const STARTING_INTERVAL: Duration = Duration::from_secs(2);
 /// So is one that has not answered yet, this many times: its web server starts seconds after it created executors, and a gang may
 /// wait for its configuration.
 const MAX_EARLY: u32 = 5;
-/// And from then on after twice as long each time, but at most this long, for about ten minutes: its application may first prepare
+/// And from then on after twice as long each time, but at most this long, for about six minutes: its application may first prepare
 /// its data.
 const UNANSWERED_INTERVAL: Duration = Duration::from_secs(15);
-const MAX_UNANSWERED: u32 = 45;
+const MAX_UNANSWERED: u32 = 30;
 /// After this many polls that found it starting, it is polled at the usual interval.
 const MAX_STARTING: u32 = 30;
 /// A driver's web server returns that it is starting within milliseconds: with a later answer, the poll has failed.
@@ -168,7 +168,8 @@ impl DriverPolls {
                 Some(entry) => {
                     entry.began = Some(now);
                     let reads_conf = entry.poll.reads_conf && entry.conf_reads < MAX_CONF_READS;
-                    due.push(DriverPoll { reads_conf, ..entry.poll.clone() });
+                    let is_first = entry.poll.port.is_none();
+                    due.push(DriverPoll { reads_conf, is_first, ..entry.poll.clone() });
                     if let Some((_, count)) = &mut self.second {
                         *count += 1;
                     }
@@ -240,6 +241,11 @@ impl DriverPolls {
                 let doubled = STARTING_INTERVAL.saturating_mul(1 << (entry.failures - MAX_EARLY).min(9));
                 doubled.min(UNANSWERED_INTERVAL)
             }
+            PollOutcome::Failed if entry.poll.port.is_none() => {
+                entry.failures = entry.failures.saturating_add(1);
+                let doubled = UNANSWERED_INTERVAL.saturating_mul(1 << (entry.failures - MAX_UNANSWERED).min(9));
+                doubled.min(MAX_INTERVAL.max(interval))
+            }
             PollOutcome::Failed => {
                 entry.failures = entry.failures.saturating_add(1);
                 STARTING_INTERVAL.saturating_mul(1 << entry.failures.min(9)).min(MAX_INTERVAL.max(interval))
@@ -304,6 +310,7 @@ mod tests {
             address: "10.0.0.5".into(),
             ui: Ui::default(),
             port: None,
+            is_first: false,
             access: DriverAccess::Pod,
         }
     }
@@ -320,7 +327,7 @@ mod tests {
         let mut now = began;
         polls.require(&app(1), vec![poll(1, "u")], now);
         let first = next(&mut polls, &mut now);
-        assert_eq!(first, [poll(1, "u")]);
+        assert_eq!(first, [DriverPoll { is_first: true, ..poll(1, "u") }]);
         assert!(now - began <= STARTING_INTERVAL);
         let answered = now;
         let finished = polls.finished(&first[0].key, PollOutcome::Answered(4041), INTERVAL, now);
@@ -359,11 +366,12 @@ mod tests {
         };
         let starting = waits(PollOutcome::Starting, 31);
         assert!(starting[..30].iter().all(|wait| *wait <= 2) && starting[30] >= 27, "{starting:?}");
-        // One that has not answered yet may answer any moment, for about ten minutes.
-        let early = waits(PollOutcome::Failed, 45);
+        // One that has not answered yet may answer any moment.
+        let early = waits(PollOutcome::Failed, 30);
         assert!(early[..5].iter().all(|wait| *wait <= 2) && early.iter().all(|wait| *wait <= 16), "{early:?}");
-        assert!((400..=660).contains(&early.iter().sum::<u64>()), "{early:?}");
-        assert!((540..=660).contains(&waits(PollOutcome::Failed, 1)[0]));
+        assert!((300..=400).contains(&early.iter().sum::<u64>()), "{early:?}");
+        let later = waits(PollOutcome::Failed, 12);
+        assert!(later[0] <= 33 && later[1] <= 66 && (540..=660).contains(&later[11]), "{later:?}");
         assert!(waits(PollOutcome::Answered(4040), 1)[0] <= 33);
         let failing = waits(PollOutcome::Failed, 12);
         assert!(failing[0] <= 4 && failing[3] <= 35 && failing[11] >= 540 && failing[11] <= 660, "{failing:?}");

@@ -33,7 +33,8 @@ struct MetricsPage {
     fresh_for: Duration,
 }
 
-/// A page is served for this many times as long as its rendering took: any number of scrapes takes at most a twentieth of one core.
+/// A page is served for this many times as long as its rendering took: any number of scrapes takes at most a twentieth of one core, or
+/// one rendering a second.
 const SERVED: u32 = 20;
 /// The longest time for which a page is served.
 const MAX_SERVED: Duration = Duration::from_secs(1);

@@ -175,8 +175,9 @@ pub fn cause(executor: &Executor, left: Removal) -> Cause {
 
 /// Whether an executor has never run: it has not started, or a kubelet rejected it.
 pub fn never_ran(executor: &Executor) -> bool {
-    let is_waiting = executor.state == ExecutorPodState::Pending && executor.started.is_none();
-    is_waiting || cause(executor, Removal::Present) == Cause::AdmissionRefused
+    let is_waiting = executor.state == ExecutorPodState::Pending;
+    // A kubelet that restarts may reject a pod that ran.
+    executor.started.is_none() && (is_waiting || cause(executor, Removal::Present) == Cause::AdmissionRefused)
 }
 
 /// What the node or the control plane did to the pod.

@@ -22,6 +22,7 @@ use super::exit::Exit;
 use super::outages::Outages;
 use super::remembered::{Memory, RememberedExits};
 use super::tracked::{AppExits, BatchInProgress, Leadership, RecentRemoval, TrackedExit, Undecided};
+use super::unobserved::Unobserved;
 use crate::fault_injection::{self, Bug};
 use crate::leader::LeaderState;
 use crate::ownership::liveness;
@@ -37,13 +38,11 @@ pub const REMEMBERED_FOR: Duration = Duration::from_secs(180);
 /// How long a follower keeps exits that the leader may have missed: twice as long as the default poll takes to find them. With a
 /// longer `lifecycle.poll`, an exit that only a poll finds may be lost with the leader.
 const UNREPORTED_FOR: Duration = Duration::from_secs(600);
-/// How long a gap in what a leader observed counts: no replica keeps exits that are older. The clocks of two machines may run
-/// differently fast, and a follower observes an exit later than the leader.
-const GAP_LASTS: Duration = Duration::from_secs(660);
+/// How long a gap in what a leader observed counts: no replica keeps exits that are older. A follower whose watch is stalled
+/// observes an exit up to five minutes later than the leader, and the clocks of two machines may run differently fast.
+const GAP_LASTS: Duration = Duration::from_secs(1000);
 /// At most this many deletions by recovery rules are told from those of other clients.
 const MAX_DELETIONS: usize = 10_000;
-/// At most this many interruptions of the watch are told apart.
-const MAX_UNOBSERVED: usize = 8;
 /// How many exits are kept for `why` and `apps`.
 const HISTORY: usize = 2048;
 /// At most this many unreported exits are kept: with more, there has been no leader for a long time.
@@ -90,10 +89,12 @@ pub struct Exits {
     newest_list: Option<u64>,
     /// The newest exit that was reported, and when: a GET may have shown it before the watch does.
     newest_reported: Option<(Instant, u64)>,
-    /// The resourceVersions between which nothing was observed, and when that was detected: the latest.
-    unobserved: VecDeque<(Instant, (u64, u64))>,
-    /// When another replica was last observed as the leader.
+    /// What our watch did not show.
+    unobserved: Unobserved,
+    /// When another replica was last observed as the leader,
     last_follower: Option<Instant>,
+    /// and since when without a time in which there was none.
+    follows_since: Option<Instant>,
     leadership: Option<Leadership>,
     /// The resourceVersion up to which the watch has shown everything.
     position: Option<u64>,
@@ -133,19 +134,14 @@ impl Exits {
         if let (Ok(before), Ok(version)) = (before.parse(), version.parse())
             && before < version
         {
-            self.unobserved.retain(|(at, _)| now.saturating_duration_since(*at) < GAP_LASTS);
-            if self.unobserved.len() >= MAX_UNOBSERVED
-                && let Some((_, (from, _))) = self.unobserved.pop_front()
-                && let Some((_, next)) = self.unobserved.front_mut()
-            {
-                next.0 = next.0.min(from); // None is lost.
-            }
-            self.unobserved.push_back((now, (before, version)));
+            self.unobserved.add((before, version), now, GAP_LASTS);
         }
     }
 
     /// This replica becomes the leader, after another one or as the first.
     pub(crate) fn leadership_acquired(&mut self, found: FoundCheckpoint, now: Instant) {
+        self.deletions.clear();
+        self.follows_since = None;
         self.leadership = Some(Leadership { at: now, found, caught_up: None });
     }
 
@@ -314,7 +310,7 @@ impl Exits {
         // Or while our watch was interrupted.
         let in_gap = || {
             let version = executor.version.parse::<u64>().ok();
-            version.is_some_and(|at| self.unobserved.iter().any(|(_, (from, to))| *from < at && at <= *to))
+            version.is_some_and(|at| self.unobserved.has(at))
         };
         let is_handled = labelled_before && (executor.inactive_by_usher || !(was_over || in_gap()));
         let mut exit = Exit {
@@ -365,7 +361,7 @@ impl Exits {
         if is_handled {
             return;
         }
-        if let Some(version) = version {
+        if let Some(version) = held_version(&exit) {
             *self.open_versions.entry(version).or_default() += 1;
         }
         let waits = exit.driver.open().is_some() && !was_over && !self.driver_exit_window.is_zero();
@@ -390,7 +386,7 @@ impl Exits {
     fn pop_unreported(&mut self) -> Option<(Instant, Exit)> {
         let (since, exit) = self.unreported.pop_front()?;
         self.settle(&exit.app, &exit.executor.uid);
-        if let Some(version) = exit.version()
+        if let Some(version) = held_version(&exit)
             && let Some(count) = self.open_versions.get_mut(&version)
         {
             *count -= 1;
@@ -465,14 +461,23 @@ impl Exits {
         self.leads = leader_state == LeaderState::Leader;
         let age = |since: Instant| now.saturating_duration_since(since);
         match leader_state {
-            LeaderState::NoLeader => Vec::new(),
+            LeaderState::NoLeader => {
+                self.follows_since = None;
+                Vec::new()
+            }
             LeaderState::Follower if fault_injection::injected(Bug::FollowerDropsExits) => {
                 while self.pop_unreported().is_some() {}
                 Vec::new()
             }
             LeaderState::Follower if !fault_injection::injected(Bug::FollowersReport) => {
                 self.last_follower = Some(now);
-                while self.unreported.front().is_some_and(|(since, _)| age(*since) >= UNREPORTED_FOR) {
+                // A new leader may not know what was observed while there was none.
+                let follows_since = *self.follows_since.get_or_insert(now);
+                while self
+                    .unreported
+                    .front()
+                    .is_some_and(|(since, _)| age((*since).max(follows_since)) >= UNREPORTED_FOR)
+                {
                     self.pop_unreported();
                 }
                 Vec::new()
@@ -587,7 +592,10 @@ impl Exits {
         // Those of earlier leaders that we have not observed ourselves.
         let found = self.leadership.and_then(|began| Some((began, began.found.checkpoint?)));
         let found = found.into_iter().flat_map(|(began, found)| {
-            let aged = move |gap: &Gap| Gap { age: gap.age + now.at.saturating_duration_since(began.at), ..*gap };
+            let aged = move |gap: &Gap| Gap {
+                age: gap.age.saturating_add(now.at.saturating_duration_since(began.at)),
+                ..*gap
+            };
             found.gaps.iter().map(aged).collect::<Vec<Gap>>()
         });
         let found = found.filter(|gap| gap.to > through || !self.has_observed(gap));
@@ -598,8 +606,10 @@ impl Exits {
         // This gap ends past `through`: exits of pods that still exist may be unreported, too.
         let unsure = unsure.filter(|unsure| *unsure <= position);
         let unsure = unsure.map(|unsure| gap(now.at, (unsure.saturating_sub(1), position + 1)));
-        // Other replicas may have observed them.
-        let unobserved = self.unobserved.iter().map(|(at, versions)| gap(*at, *versions));
+        // Other replicas may have observed them. What the previous leader had reported is not in doubt because we did not see it.
+        let reported = self.leadership.filter(|began| began.caught_up.is_some());
+        let reported = reported.and_then(|began| began.found.checkpoint).map_or(0, |found| found.through);
+        let unobserved = self.unobserved.iter().map(|(at, (from, to))| gap(*at, ((*from).max(reported), *to)));
         let ahead = self.newest_reported.filter(|(_, newest)| *newest > through);
         let ahead = ahead.map(|(at, newest)| gap(at, (through, newest)));
         // Exits that a crashed leader may have reported are in doubt until our watch has shown them.
@@ -616,9 +626,7 @@ impl Exits {
 
     /// Whether our own watch has shown everything in a gap of an earlier leader: then we report all of it.
     fn has_observed(&self, gap: &Gap) -> bool {
-        let is_missing = |(from, to): &(u64, u64)| *from < gap.to && gap.from < *to;
-        self.first_version.is_some_and(|first| first <= gap.from)
-            && !self.unobserved.iter().any(|(_, versions)| is_missing(versions))
+        self.first_version.is_some_and(|first| first <= gap.from) && !self.unobserved.overlaps(gap)
     }
 
     /// Driver pods whose exit would explain an executor's, each once: those that no watch shows are to be read again.
@@ -677,4 +685,9 @@ impl Exits {
     pub fn history(&self) -> &RememberedExits {
         self.history.exits()
     }
+}
+
+/// The resourceVersion that an open exit holds the checkpoint back to: the last one that was observed, if that of the exit was not.
+fn held_version(exit: &Exit) -> Option<u64> {
+    exit.version().or_else(|| exit.executor.version.parse().ok())
 }

@@ -9,6 +9,7 @@ pub mod exits;
 pub mod outages;
 pub mod remembered;
 mod tracked;
+mod unobserved;
 
 pub use exit::Exit;
 pub use exits::Exits;

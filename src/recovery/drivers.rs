@@ -30,6 +30,8 @@ pub struct DriverPoll {
     pub ui: Ui,
     /// The port on which the application was found last.
     pub port: Option<u16>,
+    /// Whether the driver has not answered yet: its first answer may take longer.
+    pub is_first: bool,
     /// How it is reached.
     pub access: DriverAccess,
     /// An answer with more rows than this is refused: a tenant writes it.
@@ -69,6 +71,7 @@ pub(super) fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod, access
         address,
         ui,
         port: None,
+        is_first: false,
         access,
         most_rows: most_rows(snapshot, app, ui.retained_dead),
         reads_conf: false,

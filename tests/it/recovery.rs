@@ -355,6 +355,7 @@ fn executors_of_a_driver_that_keeps_them_are_kept_as_far_as_the_policy_says() {
     for (keep, alive, over) in [
         (Keep::Respect, &[][..], &[][..]),
         (Keep::UntilDriverEnds, &[], &["nb-exec-1", "nb-exec-2", "nb-exec-3"]),
+        // One that ran before its kubelet, which has restarted, rejected it, is kept.
         (Keep::NeverRan, &["nb-exec-2"], &["nb-exec-2"]),
     ] {
         let mut scene = Scene::with_conf(acting(), "spark.kubernetes.executor.deleteOnTermination=false");
@@ -362,7 +363,10 @@ fn executors_of_a_driver_that_keeps_them_are_kept_as_far_as_the_policy_says() {
         scene.harness.policies = scene.harness.policies.clone().with_lifecycle(lifecycle);
         scene.harness.observe(&running(1));
         scene.harness.observe(&refused(2, "OutOfcpu"));
-        scene.harness.observe(&refused(3, "Evicted"));
+        let mut ran = refused(3, "OutOfcpu");
+        ran.0["status"]["containerStatuses"] = json!([{"name": "main",
+            "state": {"terminated": {"exitCode": 143, "startedAt": "2026-11-21T08:01:00Z"}}}]);
+        scene.harness.observe(&ran);
         scene.registered(&[1]);
         scene.run(4000);
         assert_eq!(names(&scene), alive, "{keep:?} while the driver runs: {:?}", scene.findings());

@@ -275,6 +275,7 @@ fn driver_poll() -> Box<DriverPoll> {
         address: "10.0.0.5".into(),
         ui: crate::spark::conf::Ui::default(),
         port: None,
+        is_first: false,
         access: crate::policy::DriverAccess::Pod,
     })
 }

@@ -62,6 +62,7 @@ fn poll_at(port: u16) -> DriverPoll {
         address: "127.0.0.1".into(),
         ui: Ui { port, ..Ui::default() },
         port: None,
+        is_first: true,
         access: DriverAccess::Pod,
     }
 }
@@ -139,8 +140,8 @@ async fn only_a_driver_that_has_not_answered_yet_is_asked_for_the_least_first() 
         answer(200, if path.ends_with("allexecutors") { ROWS } else { METRICS })
     })
     .await;
-    for port_known in [None, Some(port)] {
-        let poll = DriverPoll { port: port_known, ..poll_at(port) };
+    for is_first in [true, false] {
+        let poll = DriverPoll { is_first, ..poll_at(port) };
         assert!(matches!(polled(&poll, Duration::from_secs(10)).await, DriverAnswer::View { .. }));
     }
     let (rows, metrics) = ("/api/v1/applications/spark-1/allexecutors", "/metrics/json/");

@@ -6,7 +6,8 @@ use std::ops::Bound;
 
 use crate::snapshot::DriverViewKey;
 
-/// Number of concurrent polls. A driver that does not answer occupies one for 3 seconds.
+/// Number of concurrent polls. A driver that does not answer any more occupies one for 3 seconds,
+/// and one that has not answered yet for 15.
 pub(super) const MAX_IN_FLIGHT: usize = 64;
 /// The same within one namespace.
 pub(super) const MAX_OF_NAMESPACE: usize = 16;
