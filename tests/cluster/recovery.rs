@@ -141,6 +141,36 @@ async fn executors_of_a_driver_that_is_gone_are_deleted_if_the_garbage_collector
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn executors_whose_owner_has_ended_are_kept_while_another_pod_that_may_be_their_driver_runs() {
+    let cluster = Cluster::start().await;
+    // The pod that launched the driver controls the executors.
+    let launcher = cluster.pod_by(&cluster.client, &pod("launcher")).await;
+    cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
+    cluster.phase("nb-driver", "Running").await;
+    for id in 1..=2 {
+        let owned = executor(id).owned_by("Pod", "launcher", &launcher.uid().unwrap());
+        cluster.pod_by(&cluster.client, &owned).await;
+        cluster.phase(&format!("nb-exec-{id}"), "Running").await;
+    }
+    cluster.phase("launcher", "Succeeded").await;
+    let replica = Process::start(&cluster, "r0", ACTS, &cluster.kubeconfig());
+    eventually("the finding names what contradicts", async || {
+        let finding = report(&replica).await["findings"][0].clone();
+        let message = finding["message"].as_str().unwrap_or_default();
+        finding["outcome"] == "not deleted, because its driver may be alive"
+            && message.ends_with("; pod nb-driver runs and is labelled as its driver")
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    assert!(exists(&cluster, "nb-exec-1").await && exists(&cluster, "nb-exec-2").await);
+    cluster.phase("nb-driver", "Failed").await;
+    eventually("orphans are deleted", async || {
+        !exists(&cluster, "nb-exec-1").await && !exists(&cluster, "nb-exec-2").await
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn mode_warn_and_the_setting_that_stops_all_deletions_report_only() {
     let cluster = Cluster::start().await;
     let driver = Driver::start().await;
