@@ -165,7 +165,7 @@ impl Writer {
                 applied.ended(&action, EARLIER);
                 continue;
             }
-            match self.contradiction((leadership, &mut lookups), app, &action).await {
+            match Box::pin(self.contradiction((leadership, &mut lookups), app, &action)).await {
                 Ok(None) => {}
                 Ok(Some(change)) => {
                     self.count(name, "stale");
@@ -460,7 +460,7 @@ impl Writer {
             let found = self.evidence.pod(lookups, &PodKey::new(&key.namespace, &owner.name)).await?;
             if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
                 let pod = PodKey::new(&key.namespace, &owner.name);
-                let followed = found.map_or(ReferencedPod::Absent, |pod| ReferencedPod::Present(pod));
+                let followed = found.map_or(ReferencedPod::Absent, ReferencedPod::Present);
                 return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
                     pod,
                     followed,

@@ -137,7 +137,7 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
         Ok(())
     });
     supervisor.spawn("reconcile", async move {
-        EventLoop::new(inputs, restart_watch).run(received, stop).await;
+        Box::pin(EventLoop::new(inputs, restart_watch).run(received, stop)).await;
         Ok(())
     });
 }

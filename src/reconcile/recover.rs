@@ -242,8 +242,8 @@ impl<'v> Round<'_, 'v> {
         let view = of.view.as_ref().map(|(view, _)| *view);
         // Any tenant can label any number of pods as the driver: only one that may have executors looks at them.
         let may_have = |set: &ExecutorSet<'_>| {
-            let is_related = |counts: &&TemplateCounts| counts.live > 0 && is_related(driver, counts.creator());
-            set.counts.iter().any(|counts| is_related(&counts))
+            let is_related = |counts: &TemplateCounts| counts.live > 0 && is_related(driver, counts.creator());
+            set.counts.iter().any(|counts| is_related(counts))
         };
         let has_executors = driver.phase == DriverPhase::Running
             && (counts().any(|counts| counts.live > 0) || plan_context.sets.iter().any(may_have))

@@ -144,7 +144,7 @@ fn executor_that_no_pod_created_is_kept() {
 fn finished_executors_are_left_to_a_driver_whose_end_is_contradicted() {
     for (labels_driver, expected) in [(true, 0), (false, 1)] {
         let mut scene = Scene::new(acting());
-        let lifecycle = Lifecycle { finished: Finished::Label, ..scene.harness.policies.lifecycle.clone() };
+        let lifecycle = Lifecycle { finished: Finished::Label, ..scene.harness.policies.lifecycle };
         scene.harness.policies = scene.harness.policies.clone().with_lifecycle(lifecycle);
         scene.harness.delete_pod("nb-driver", DRIVER_UID);
         read(&mut scene, "launcher", ReferencedPod::Absent);
