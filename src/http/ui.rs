@@ -307,9 +307,10 @@ pub async fn refuse_foreign(State(names): State<HostNames>, request: Request, ne
 fn host(parts: &Parts) -> Option<&str> {
     let mut hosts = parts.headers.get_all(HOST).iter();
     match (parts.uri.authority(), hosts.next(), hosts.next()) {
-        (Some(authority), _, None) => Some(authority.as_str()),
+        // One that is no text is an error in any case.
+        (Some(authority), host, None) if host.is_none_or(|host| host.to_str().is_ok()) => Some(authority.as_str()),
         (None, Some(host), None) => host.to_str().ok(),
-        (_, _, Some(_)) | (None, None, None) => None,
+        _ => None,
     }
 }
 
