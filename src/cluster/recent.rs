@@ -60,7 +60,7 @@ impl<K: Eq + Hash + Clone> Recent<K, ()> {
 #[derive(Debug)]
 pub struct OncePerMinute(Mutex<Recent<String, Instant>>);
 
-/// At most about twice this many objects are told apart.
+/// At least this many objects are remembered, and at most twice as many.
 const MAX_OBJECTS: usize = 1024;
 const MINUTE: Duration = Duration::from_secs(60);
 

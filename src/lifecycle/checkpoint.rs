@@ -53,7 +53,7 @@ impl Gap {
     }
 }
 
-/// At most this many gaps are told apart.
+/// A checkpoint has at most this many gaps.
 const MAX_GAPS: usize = 8;
 
 /// Gaps in the order of their versions, apart from each other. If there are too many, the two nearest are joined: none is ever

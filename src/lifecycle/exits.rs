@@ -41,7 +41,7 @@ const UNREPORTED_FOR: Duration = Duration::from_secs(600);
 /// How long a gap in what a leader observed counts: no replica keeps exits that are older. A follower whose watch is stalled
 /// observes an exit up to five minutes later than the leader, and the clocks of two machines may run differently fast.
 const GAP_LASTS: Duration = Duration::from_secs(1000);
-/// At most this many deletions by recovery rules are told from those of other clients.
+/// At most this many deletions by recovery rules are remembered until the exit is recorded.
 const MAX_DELETIONS: usize = 10_000;
 /// How many exits are kept for `why` and `apps`.
 const HISTORY: usize = 2048;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::checkpoint::Gap;
 
-/// At most this many interruptions are told apart.
+/// At most this many interruptions are kept; the oldest is then joined with the next.
 const MAX: usize = 8;
 
 /// The latest interruptions: the resourceVersions between which nothing was observed, and when that was detected.

@@ -6,8 +6,7 @@ use std::ops::Bound;
 
 use crate::snapshot::DriverViewKey;
 
-/// Number of concurrent polls. A driver that does not answer any more occupies one for 3 seconds,
-/// and one that has not answered yet for 15.
+/// Number of concurrent polls. A poll of a driver that has answered before ends after 3 seconds, and an earlier one after 15.
 pub(super) const MAX_IN_FLIGHT: usize = 64;
 /// The same within one namespace.
 pub(super) const MAX_OF_NAMESPACE: usize = 16;
