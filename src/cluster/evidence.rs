@@ -1,6 +1,7 @@
 //! What is read immediately before an action that rests on the state of a driver's pod. Each object is read once for a batch of
 //! actions.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,28 +99,46 @@ impl EvidenceReader {
         }))
     }
 
-    /// Reads the labelled drivers of an application that run. Any tenant can label any number of pods: page by page.
+    /// Reads the labelled drivers of an application that run.
     async fn list_labelled(&self, snapshot: &Snapshot, app: &AppKey, reads: &mut Reads) -> Result<()> {
-        let pods: Api<Viewed<ObservedPod>> =
-            Api::namespaced_with(self.client.clone(), app.namespace(), &resource("", "v1", "Pod", "pods"));
-        let labels = format!("{}={},{}={}", labels::ROLE, labels::ROLE_DRIVER, labels::APP_SELECTOR, app.selector());
-        let mut page = ListParams::default().labels(&labels).limit(PAGE);
-        loop {
-            self.limiter.acquire(Priority::Cleanup).await;
-            let found = call(REQUEST_TIMEOUT, async { pods.list(&page).await.map_err(Error::from) }).await?;
-            for pod in found.items {
-                match pod.view {
-                    Some(ObservedPod::Driver(_, driver)) if driver.phase == DriverPhase::Running => {
-                        reads.labelled.push(Arc::new(snapshot.verified(app, driver)));
-                    }
-                    Some(_) => {}
-                    None => reads.is_unreadable = true,
+        visit_pods(&self.client, app, labels::ROLE_DRIVER, Some(&self.limiter), |pod| {
+            match pod {
+                Some(ObservedPod::Driver(_, driver)) if driver.phase == DriverPhase::Running => {
+                    reads.labelled.push(Arc::new(snapshot.verified(app, driver)));
                 }
+                Some(_) => {}
+                None => reads.is_unreadable = true,
             }
-            match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(()),
-            }
+            ControlFlow::Continue(())
+        })
+        .await
+    }
+}
+
+/// Visits the pods of an application with this role, until `visit` breaks; `None` is a pod that cannot be read. Any tenant can label
+/// any number of pods: page by page.
+pub(super) async fn visit_pods(
+    client: &kube::Client,
+    app: &AppKey,
+    role: &str,
+    limiter: Option<&Limiter>,
+    mut visit: impl FnMut(Option<ObservedPod>) -> ControlFlow<()>,
+) -> Result<()> {
+    let pods: Api<Viewed<ObservedPod>> =
+        Api::namespaced_with(client.clone(), app.namespace(), &resource("", "v1", "Pod", "pods"));
+    let labels = format!("{}={role},{}={}", labels::ROLE, labels::APP_SELECTOR, app.selector());
+    let mut page = ListParams::default().labels(&labels).limit(PAGE);
+    loop {
+        if let Some(limiter) = limiter {
+            limiter.acquire(Priority::Cleanup).await;
+        }
+        let found = call(REQUEST_TIMEOUT, async { pods.list(&page).await.map_err(Error::from) }).await?;
+        if found.items.into_iter().any(|pod| visit(pod.view).is_break()) {
+            return Ok(());
+        }
+        match found.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(()),
         }
     }
 }

@@ -204,16 +204,7 @@ pub async fn run(
     let Channels { state, contact, mut reported } = channels;
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut lease_watch = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
-    let mut elector = Elector {
-        api,
-        election,
-        observed: None,
-        last_written: None,
-        found: None,
-        checkpoint: None,
-        unseen: None,
-        withheld: None,
-    };
+    let mut elector = Elector::new(api, election);
     let (until, until_seen) = watch::channel(None);
     let mut is_reported = false;
     loop {
@@ -363,6 +354,19 @@ struct Elector {
 }
 
 impl Elector {
+    fn new(api: Api<Lease>, election: Election) -> Elector {
+        Elector {
+            api,
+            election,
+            observed: None,
+            last_written: None,
+            found: None,
+            checkpoint: None,
+            unseen: None,
+            withheld: None,
+        }
+    }
+
     /// Acquires or renews the Lease, if it is ours to write. Returns whether we hold it.
     async fn try_acquire_or_renew(&mut self) -> Result<bool> {
         let limit = self.election.duration / 2;

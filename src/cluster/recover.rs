@@ -1,11 +1,14 @@
 //! Verifies again what a recovery rule found, immediately before its pod is deleted.
 
-use kube::api::{Api, ListParams};
+use std::ops::ControlFlow;
+
+use kube::api::Api;
 use kube::core::DynamicObject;
 
 use super::driver_api::DriverApi;
+use super::evidence::visit_pods;
 use super::request::Result;
-use super::view::{Viewed, resource};
+use super::view::resource;
 use crate::controller::DriverAnswer;
 use crate::reconcile::Recover;
 use crate::recovery::DriverPoll;
@@ -36,27 +39,18 @@ pub(super) async fn has_none_registered(drivers: &DriverApi, poll: &DriverPoll) 
 
 /// Whether an application has an executor that has not exited: pending, running, or on a node that does not respond.
 pub(super) async fn has_executors(client: &kube::Client, app: &AppKey) -> Result<bool> {
-    let pods: Api<Viewed<ObservedPod>> =
-        Api::namespaced_with(client.clone(), app.namespace(), &resource("", "v1", "Pod", "pods"));
-    let labels = format!("{}={},{}={}", labels::ROLE, labels::ROLE_EXECUTOR, labels::APP_SELECTOR, app.selector());
-    // There may be any number that have exited: page by page.
-    let mut page = ListParams::default().labels(&labels).limit(PAGE);
-    loop {
-        let found = pods.list(&page).await?;
+    let mut is_live = false;
+    visit_pods(client, app, labels::ROLE_EXECUTOR, None, |pod| match pod {
+        Some(ObservedPod::Executor(_, executor)) if executor.state.is_final() => ControlFlow::Continue(()),
         // One that cannot be read exists all the same.
-        let is_live = found.items.iter().any(|pod| match &pod.view {
-            Some(ObservedPod::Executor(_, executor)) => !executor.state.is_final(),
-            _ => true,
-        });
-        match found.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) if !is_live => page = page.continue_token(&token),
-            _ => return Ok(is_live),
+        _ => {
+            is_live = true;
+            ControlFlow::Break(())
         }
-    }
+    })
+    .await?;
+    Ok(is_live)
 }
-
-/// How many pods are read at once.
-const PAGE: u32 = 500;
 
 /// Whether a node no longer exists.
 pub(super) async fn is_node_gone(client: &kube::Client, node: &str) -> Result<bool> {

@@ -12,6 +12,7 @@ use crate::policy::{Policies, RecoveryRule};
 use crate::recovery::drivers::may_read_conf;
 use crate::recovery::target::target;
 use crate::recovery::view_of;
+use crate::signature::StatedCreator;
 use crate::snapshot::{
     Application, DriverPhase, DriverPod, Owner, ReferencedPod, Snapshot, Template, TemplateCounts, WorkloadKey,
 };
@@ -153,7 +154,8 @@ fn named_pods(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> imp
     });
     // Beside a proven creator they say nothing.
     let others = template.other_owners.iter().filter(|_| counts.creator().is_none()).filter_map(Owner::pod);
-    let is_owner = |owner: &Owner| template.creator_pod().is_some_and(|(_, uid)| *uid == *owner.uid);
+    let creator_pod = template.proven_creator(counts.is_proven).and_then(StatedCreator::pod);
+    let is_owner = |owner: &Owner| creator_pod.is_some_and(|(_, uid)| *uid == *owner.uid);
     let is_named = !template.owner.as_ref().is_some_and(is_owner);
     let creator = is_named.then(|| template.named_driver(counts.is_proven)).flatten();
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);

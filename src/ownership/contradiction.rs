@@ -32,7 +32,7 @@ pub enum Contradiction {
     NotGone(Arc<str>),
     /// A labelled driver of the application cannot be read.
     Unreadable,
-    /// The executor is not known any more.
+    /// The snapshot no longer has the executor.
     Changed,
 }
 
@@ -168,7 +168,7 @@ pub fn named_pods<'s>(
     template: &Template,
     is_proven: bool,
 ) -> impl Iterator<Item = &'s Arc<DriverPod>> {
-    let creator = template.creator.as_ref().filter(|_| is_proven).map(StatedCreator::key);
+    let creator = template.proven_creator(is_proven).map(StatedCreator::key);
     let named = named(snapshot, key.namespace(), template, is_proven).into_iter();
     named.filter_map(|named| named.pod).filter(move |pod| is_related(pod, creator))
 }
@@ -183,7 +183,7 @@ struct Named<'s> {
 }
 
 fn named<'s>(snapshot: &'s Snapshot, namespace: &str, template: &Template, is_proven: bool) -> Vec<Named<'s>> {
-    let creator = template.creator.as_ref().filter(|_| is_proven).and_then(StatedCreator::pod);
+    let creator = template.proven_creator(is_proven).and_then(StatedCreator::pod);
     let creator = creator.map(|(name, uid)| (Arc::from(name), Arc::from(uid), Evidence::Creator));
     let controller = template.owner.as_ref().and_then(|owner| match workload::owning_pod(snapshot, namespace, owner) {
         OwningPod::Pod(pod) => Some(pod),

@@ -137,15 +137,15 @@ pub struct Template {
 }
 
 impl Template {
-    /// Name and uid of the pod that created the executors, as they state it.
-    pub fn creator_pod(&self) -> Option<(&str, &str)> {
-        self.creator.as_ref().and_then(StatedCreator::pod)
+    /// The creator of the executors as they state it, if our signature proves it.
+    pub fn proven_creator(&self, is_proven: bool) -> Option<&StatedCreator> {
+        self.creator.as_ref().filter(|_| is_proven)
     }
 
     /// Name and uid of the pod that created the executors, if that is proven, else of the pod that controls them: never of a pod that
     /// only has the labels.
     pub fn named_driver(&self, is_proven: bool) -> Option<(Arc<str>, Arc<str>)> {
-        match self.creator.as_ref().filter(|_| is_proven) {
+        match self.proven_creator(is_proven) {
             Some(creator) => creator.pod().map(|(name, uid)| (name.into(), uid.into())),
             None => self.owner.as_ref()?.pod(),
         }
@@ -165,14 +165,9 @@ impl DriverPod {
 }
 
 impl Executor {
-    /// Its creator as it states it, if that is proven.
-    pub fn proven_creator(&self) -> Option<&StatedCreator> {
-        self.template.creator.as_ref().filter(|_| self.is_proven)
-    }
-
-    /// The same as a key.
+    /// Its creator, if that is proven.
     pub fn creator(&self) -> Option<Creator> {
-        self.proven_creator().map(StatedCreator::key)
+        self.template.proven_creator(self.is_proven).map(StatedCreator::key)
     }
 
     /// The creator for whose gang it counts: the proven one, else the object that it names as its controlling owner.

@@ -53,7 +53,7 @@ pub struct TemplateCounts {
 impl TemplateCounts {
     /// The creator of the executors, if that is proven.
     pub fn creator(&self) -> Option<Creator> {
-        self.template.creator.as_ref().filter(|_| self.is_proven).map(StatedCreator::key)
+        self.template.proven_creator(self.is_proven).map(StatedCreator::key)
     }
 
     /// Whether an executor is counted here.

@@ -87,17 +87,7 @@ fn election(identity: &str) -> Election {
 }
 
 fn elector(client: &kube::Client, identity: &str) -> Elector {
-    let api = Api::namespaced(client.clone(), "n");
-    Elector {
-        api,
-        election: election(identity),
-        observed: None,
-        last_written: None,
-        found: None,
-        checkpoint: None,
-        unseen: None,
-        withheld: None,
-    }
+    Elector::new(Api::namespaced(client.clone(), "n"), election(identity))
 }
 
 /// Participates in the election. Returns its state as it is published.
