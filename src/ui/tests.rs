@@ -205,7 +205,8 @@ fn follower_says_what_it_does_not_know_and_where_the_leader_is() {
     let blind = ReplicaReport { unseen: Some("pods since <noon>".to_owned()), ..replica() };
     let page = document(&Page::Apps(&[], &AppsQuery::default()), &blind);
     assert!(page.contains("This replica does not see ") && page.contains("pods since &lt;noon&gt;"), "{page}");
-    assert!(document(&Page::Replica, &replica()).contains("no pods are deleted"));
+    let page = document(&Page::Replica, &replica());
+    assert!(page.contains("no pods are deleted") && page.contains("3 by orphans"), "{page}");
     assert!(document(&Page::Replica, &replica()).contains("expires in 30 days"));
 }
 

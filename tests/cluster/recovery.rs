@@ -4,9 +4,11 @@ use crate::support::cluster::{Cluster, eventually};
 use crate::support::driver::{Driver, row};
 use crate::support::process::{Process, program};
 use crate::support::*;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
+use spark_usher::cluster::lease::WITHHELD_ANNOTATION;
 
 /// Rules that act soon, with a budget that grows by one deletion a second.
 const ACTS: &str = "recovery:
@@ -186,6 +188,14 @@ async fn mode_warn_and_the_setting_that_stops_all_deletions_report_only() {
     assert!(text.contains("recovery  would be deleted, but recovery.act is false (unregistered): has run"), "{text}");
     let metrics = crate::support::process::get(replica.metrics, "/metrics").await;
     assert!(metrics.contains(r#"spark_usher_recovery_findings{rule="unregistered"} 1"#), "{metrics}");
+    // What would have been deleted, for Prometheus and for doctor.
+    assert!(metrics.contains(r#"spark_usher_recovery_withheld_total{rule="unregistered"} 1"#), "{metrics}");
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    eventually("the Lease says so", async || {
+        let lease = leases.get("spark-usher").await.unwrap();
+        lease.annotations().get(WITHHELD_ANNOTATION).is_some_and(|withheld| withheld == "1 by unregistered")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
