@@ -20,7 +20,7 @@
 #[path = "support/pods.rs"]
 mod pods;
 #[path = "support/mod.rs"]
-mod support;
+mod recorded;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

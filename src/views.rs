@@ -216,7 +216,7 @@ fn report(
 /// How many executors an application with this driver wants.
 fn wanted(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, sets: &[ExecutorSet<'_>]) -> Option<Target> {
     let view = recovery::view_of(snapshot, key, driver.creator);
-    target::target(snapshot, key, driver, view, target::replicas(snapshot, key, driver, sets))
+    target::target(snapshot, key, driver, view, target::replicas(snapshot, key, driver, sets.iter()))
 }
 
 /// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.
@@ -312,7 +312,7 @@ fn driver_view(
     let view = recovery::view_of(snapshot, key, driver.creator)?;
     let conf = snapshot.conf(key, driver).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
     let noticed = view.wall - conf.detection_time();
-    let is_recent = |id: u64| exits.iter().any(|exit| exit.executor.exec_id == Some(id) && exit.at > noticed);
+    let is_recent = |id: u64| exits.iter().any(|exit| exit.executor.exec_id.map(u64::from) == Some(id) && exit.at > noticed);
     let vanished = recovery::without_pod(view.executors(), (snapshot, key, app), driver)
         .filter_map(|row| row.id)
         .filter(|id| !is_recent(*id));
@@ -355,7 +355,7 @@ fn executor_report(
     ExecutorReport {
         pod: executor.name.to_string(),
         uid: executor.uid.to_string(),
-        id: executor.exec_id,
+        id: executor.exec_id.map(u64::from),
         state: executor.shown_state().as_str().to_owned(),
         node: executor.node.as_deref().map(str::to_owned),
         why: diagnosis(executor, liveness, not_with_driver(snapshot, key, executor), now),
@@ -445,7 +445,7 @@ fn exit_report(snapshot: &Snapshot, history: &History, exit: &Exit) -> ExitRepor
     ExitReport {
         pod: exit.executor.name.to_string(),
         uid: exit.executor.uid.to_string(),
-        id: exit.executor.exec_id,
+        id: exit.executor.exec_id.map(u64::from),
         node: exit.executor.node.as_deref().map(str::to_owned),
         at: shown(exit.ended_at()),
         noticed: shown(exit.at),

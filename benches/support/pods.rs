@@ -20,7 +20,7 @@ impl Recorded {
 
     /// The same, after a change of the pod.
     pub(crate) fn with(change: impl FnOnce(&mut Value)) -> Recorded {
-        let review: Value = serde_json::from_slice(&crate::support::recorded()).unwrap();
+        let review: Value = serde_json::from_slice(&crate::recorded::recorded()).unwrap();
         let mut pod = review["request"]["object"].clone();
         pod["metadata"]["name"] = "@name".into();
         pod["metadata"]["namespace"] = "default".into();

@@ -399,7 +399,7 @@ impl EventLoop {
     /// Observes how late the watch shows an executor that was created just now.
     fn watch_lag(&self, change: &Change, now: Now) {
         let Change::Pods(PodChange::Observed(ObservedPod::Executor(app, executor))) = change else { return };
-        let age = executor.created.map(|created| now.wall.as_second() - created.get());
+        let age = executor.created.map(|created| now.wall.as_second() - i64::from(created.get()));
         let Some(age) = age.filter(|_| executor.state == ExecutorPodState::Pending) else { return };
         if self.controller.snapshot().executor(app.namespace(), &executor.name).is_none() {
             #[expect(clippy::cast_precision_loss, reason = "an age in seconds fits a float's 53 bits")]

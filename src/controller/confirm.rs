@@ -83,15 +83,16 @@ impl PollResult {
 /// A poll that is being compared with the snapshot, in parts.
 #[derive(Debug)]
 struct PollComparison {
-    polled: PollResult,
+    version: String,
+    present: Listed,
     delta: Duration,
     /// When the poll's result was received.
     now: Now,
     /// How far the snapshot's pods were looked up in the poll,
     cursor: Cursor,
     is_walked: bool,
-    /// and how many of the poll's differing pods in the snapshot.
-    compared: usize,
+    /// and the differing pods of the poll that have not been compared. There may be very many, so each is dropped by itself.
+    differing: std::vec::IntoIter<(PodKey, Arc<str>, Arc<str>)>,
 }
 
 /// What a new list proves, in parts.
@@ -250,7 +251,9 @@ impl Confirmations {
         self.open.retain(|pod, check| !check.is_of_poll() || self.lookups.is_in_flight(pod));
         self.oldest_beyond = None;
         let cursor = Cursor::default();
-        self.comparison = Some(PollComparison { polled, delta, now, cursor, is_walked: false, compared: 0 });
+        let PollResult { version, present, differing } = polled;
+        let differing = differing.into_iter();
+        self.comparison = Some(PollComparison { version, present, delta, now, cursor, is_walked: false, differing });
     }
 
     /// Whether the comparison of a poll is in progress.
@@ -271,20 +274,16 @@ impl Confirmations {
         if !comparison.is_walked {
             comparison.is_walked = self.desync(snapshot, &mut comparison, &mut left);
         }
-        let differing = comparison.polled.differing.get(comparison.compared..).filter(|_| comparison.is_walked);
-        for (pod, uid, version) in differing.unwrap_or_default().iter().take(left) {
-            comparison.compared += 1;
+        let left = if comparison.is_walked { left } else { 0 };
+        for (pod, uid, version) in comparison.differing.by_ref().take(left) {
             if !fault_injection::injected(Bug::PollComparesPresenceOnly)
-                && is_behind(snapshot, pod.namespace(), pod.name(), uid, version)
-                && !tombstones.was_shown(uid)
+                && is_behind(snapshot, pod.namespace(), pod.name(), &uid, &version)
+                && !tombstones.was_shown(&uid)
             {
-                self.open_confirmation(
-                    pod.clone(),
-                    Confirmation::Behind { uid: uid.clone(), version: version.clone() },
-                );
+                self.open_confirmation(pod, Confirmation::Behind { uid, version });
             }
         }
-        if !comparison.is_walked || comparison.compared < comparison.polled.differing.len() {
+        if !comparison.is_walked || comparison.differing.len() > 0 {
             self.comparison = Some(comparison);
             return;
         }
@@ -297,7 +296,7 @@ impl Confirmations {
 
     /// Looks up the next pods of the snapshot in the poll. Returns whether these were the last.
     fn desync(&mut self, snapshot: &Snapshot, comparison: &mut PollComparison, left: &mut usize) -> bool {
-        let PollComparison { polled, delta, now, cursor, .. } = comparison;
+        let PollComparison { version, present, delta, now, cursor, .. } = comparison;
         let mut missed = Vec::new();
         let is_walked = snapshot.walk(cursor, *left, |key, pod| {
             *left = left.saturating_sub(1);
@@ -309,7 +308,7 @@ impl Confirmations {
                 // A deleted driver that counts as alive would be waited for forever.
                 Labelled::Driver(_) => false,
             };
-            if young || polled.present.has(key, &pod) || is_newer(pod.version(), &polled.version) {
+            if young || present.has(key, &pod) || is_newer(pod.version(), version) {
                 return;
             }
             let check = match pod {
@@ -351,7 +350,7 @@ impl Confirmations {
             }
             return;
         }
-        self.until = Some(comparison.polled.version.as_str().into());
+        self.until = Some(comparison.version.as_str().into());
         self.is_desynced |= fault_injection::injected(Bug::LateWatchRestarted);
         let settled = comparison.now.at + self.settle;
         let from = self.last_lookup.take().map_or(Unbounded, Excluded);

@@ -161,6 +161,8 @@ pub struct NodeReport {
 /// What the edge has to do after a step.
 #[derive(Debug, Default)]
 pub struct Effects {
+    /// How many plans were made.
+    pub plans: usize,
     /// What executors that did no work have cost, by namespace.
     pub waste: Vec<(Arc<str>, WasteCause, Amount)>,
     /// What deletions by recovery rules gave back, by namespace.

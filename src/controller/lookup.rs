@@ -81,7 +81,9 @@ pub(super) fn required_by(
     let refused_act = policies.recovery.may_act(RecoveryRule::Refused);
     let is_left = |counts: &&&TemplateCounts| counts.is_undecided() || (refused_act && counts.total > 0);
     for counts in counts.iter().filter(is_left) {
-        for (pod, uid) in named_pods(snapshot, key, counts) {
+        // The watch shows labelled drivers.
+        for (name, uid) in named_pods(snapshot, key, counts).filter(|(name, _)| app.driver(name).is_none()) {
+            let pod = PodKey::new(key.namespace(), &name);
             let is_outdated = match snapshot.referenced.get(&pod) {
                 Some(ReferencedPod::Present(known)) => known.uid != uid,
                 Some(ReferencedPod::Absent) => true,
@@ -118,15 +120,16 @@ pub(super) fn required_by(
         Lookup::Pod(pod) => followed(snapshot, pod),
         _ => None,
     });
-    let drivers: Vec<Arc<DriverPod>> = app.drivers.iter().cloned().chain(followed).collect();
+    let followed: Vec<Arc<DriverPod>> = followed.collect();
+    let drivers = || app.drivers.iter().chain(&followed);
     let live: usize = counts.iter().map(|counts| counts.live).sum();
-    if drivers.iter().any(|driver| lacks_executors(snapshot, key, driver, live)) {
+    if drivers().any(|driver| lacks_executors(snapshot, key, driver, live)) {
         wanted.push(Lookup::Quotas(key.namespace().into()));
     }
     if may_read_conf(app, counts.iter().copied(), policies) {
         // Also of an exited driver, if executors are left: its configuration states whether finished ones are kept.
         let is_left = counts.iter().any(|counts| is_left(&counts));
-        let drivers = drivers.iter().filter(|driver| is_left || driver.is_live());
+        let drivers = drivers().filter(|driver| is_left || driver.is_live());
         wanted.extend(drivers.filter_map(|driver| conf_of(snapshot, key, driver)));
     }
     wanted.sort_unstable();
@@ -146,7 +149,11 @@ fn lacks_executors(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, live: 
 
 /// Pods that executors name, with the uid that they state: their owners, or the owner of their workload, their proven creator, and
 /// the driver in our annotation.
-fn named_pods(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> impl Iterator<Item = (PodKey, Arc<str>)> {
+fn named_pods(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    counts: &TemplateCounts,
+) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
     let (namespace, template) = (key.namespace(), &counts.template);
     let owner = template.owner.as_ref().and_then(|owner| match workload::owning_pod(snapshot, namespace, owner) {
         OwningPod::Pod(owner) => owner.pod(),
@@ -160,8 +167,7 @@ fn named_pods(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> imp
     let creator = is_named.then(|| template.named_driver(counts.is_proven)).flatten();
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
     let note = note.map(|found| (found.name.as_str().into(), found.uid.as_str().into()));
-    let all = owner.into_iter().chain(others).chain(creator).chain(note);
-    all.map(|(name, uid)| (PodKey::new(namespace, &name), uid))
+    owner.into_iter().chain(others).chain(creator).chain(note)
 }
 
 /// Whether a driver may be known by its address only: nothing controls its executors, or a pod that is gone.

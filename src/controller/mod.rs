@@ -487,7 +487,7 @@ impl Controller {
             {
                 self.resync = None;
             }
-            self.process_queue(now, policies);
+            effects.plans = self.process_queue(now, policies);
         }
         effects.suspects_changed = self.nodes.is_changed();
         if let Some(avoided) = self.nodes.newly_avoided(self.store.snapshot(), &policies.nodes) {
@@ -523,9 +523,10 @@ impl Controller {
         effects
     }
 
-    /// Plans applications from the queue, as many as one step may.
-    fn process_queue(&mut self, now: Now, policies: &Policies) {
-        let mut executors = 0;
+    /// Plans applications from the queue, as many as one step may. Returns how many.
+    fn process_queue(&mut self, now: Now, policies: &Policies) -> usize {
+        let (mut executors, mut plans) = (0, 0);
+        let shortest_wait = policies.recovery.shortest_wait();
         for _ in 0..MAX_APPS_PER_STEP {
             if executors >= MAX_EXECUTORS_PER_STEP {
                 break;
@@ -533,27 +534,37 @@ impl Controller {
             let Some(app) = self.queue.get(now.at) else { break };
             executors += self.snapshot().apps.get(&app).map_or(0, |known| {
                 let all = known.executors().len();
-                let checks = self.states.get(&app).is_none_or(|state| state.recovery.is_due(all, now.at));
+                // Views are not looked up for this estimate.
+                let is_due = |state: &ApplicationState| {
+                    state.recovery.is_due(state.recovery.pause(all, shortest_wait, None), now.at)
+                };
+                let checks = self.states.get(&app).is_none_or(is_due);
                 known.unsettled() + if checks { all.min(MAX_EXECUTORS_PER_PLAN) } else { 0 }
             });
             self.require_lookups(&app, policies, now);
             self.nodes.observe(&app, self.store.snapshot(), &policies.nodes, now);
             if self.is_leader && self.has_synced() {
-                self.plan_application(&app, now, policies);
+                plans += usize::from(self.plan_application(&app, now, policies));
             }
             self.queue.done(&app);
         }
+        plans
     }
 
-    fn plan_application(&mut self, app: &AppKey, now: Now, policies: &Policies) {
+    /// Plans an application, unless that has to wait. Returns whether it did.
+    fn plan_application(&mut self, app: &AppKey, now: Now, policies: &Policies) -> bool {
         match self.rate_limit.hold(app, now.at, self.store.snapshot()) {
             Hold::Free => {}
-            Hold::Until(at) => return self.queue.add_after(app.clone(), at),
-            Hold::InFlight => return,
+            Hold::Until(at) => {
+                self.queue.add_after(app.clone(), at);
+                return false;
+            }
+            Hold::InFlight => return false,
         }
         if let Some(until) = self.lookups.hold_until(app, now.at) {
             // The answer enqueues it sooner.
-            return self.queue.add_after(app.clone(), until);
+            self.queue.add_after(app.clone(), until);
+            return false;
         }
         let state = self.states.entry(app.clone()).or_default();
         let budget = &mut self.deletion_budget;
@@ -581,6 +592,7 @@ impl Controller {
         if let Some(at) = later.into_iter().chain(paused).chain(resync).min() {
             self.queue.add_after(app.clone(), at);
         }
+        true
     }
 
     /// Enqueues applications that changed.

@@ -278,7 +278,14 @@ mod tests {
     }
 
     fn of(status: &str) -> Cause {
-        cause(&executor("", status), Removal::Present)
+        let executor = executor("", status);
+        let cause = cause(&executor, Removal::Present);
+        let diagnostics = executor.diagnostics.as_deref();
+        assert!(
+            cause.group() != CauseGroup::Cluster || diagnostics.is_some_and(PodDiagnostics::may_be_ended_by_cluster),
+            "{status}"
+        );
+        cause
     }
 
     #[test]

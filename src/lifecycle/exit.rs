@@ -1,6 +1,5 @@
 //! The exit of an executor.
 
-use std::num::NonZeroI64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,14 +55,14 @@ impl Exit {
 
     /// What Spark's driver reports about it.
     pub fn spark(&self) -> SparkExit {
-        let id = self.executor.exec_id.unwrap_or_default();
+        let id = self.executor.exec_id.unwrap_or_default().into();
         let nothing = PodDiagnostics::default();
         let diagnostics = self.evidence().unwrap_or(&nothing);
         match (self.executor.state, self.removal) {
             (ExecutorPodState::Failed | ExecutorPodState::Succeeded, _) => exit::ended(id, diagnostics),
             (_, Removal::Vanished) => {
                 let (polled, delta) = self.missing.unwrap_or((self.at, Duration::ZERO));
-                let registered = self.executor.created.map_or(0, NonZeroI64::get).saturating_mul(1000);
+                let registered = self.executor.created.map_or(0, |created| i64::from(created.get())) * 1000;
                 let delta = i64::try_from(delta.as_millis()).unwrap_or(i64::MAX);
                 exit::missing(id, registered, polled.as_millisecond(), delta)
             }

@@ -1,6 +1,6 @@
 //! The faults of each node, and which nodes are suspect because of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::fault::{self, FaultKind, Found, NodeFault};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exit::Exit;
 use crate::policy::NodeSettings;
-use crate::snapshot::{Application, Executor, Snapshot, Stage};
+use crate::snapshot::{Executor, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 use crate::time::Now;
 
@@ -189,16 +189,16 @@ impl NodeLedger {
     /// suspect.
     pub fn observe(&mut self, app: &AppKey, snapshot: &Snapshot, settings: &NodeSettings, now: Now) -> bool {
         let Some(known) = snapshot.apps.get(app) else { return false };
-        let mut is_news = self.retract_started(app, known);
-        if known.by_template().iter().all(|counts| counts.pending == 0) {
+        let mut is_news = self.retract_started(app, snapshot);
+        if known.counts().all(|counts| counts.pending == 0) {
             return is_news;
         }
         let pending = known.executors().values().rev().take(MAX_PENDING);
         for executor in pending.filter(|executor| executor.stage() == Stage::Starting) {
             let late =
-                executor.stage_seen.is_some_and(|seen| now.at.saturating_duration_since(seen) >= NOT_STARTED_AFTER);
+                executor.stage_seen().is_some_and(|seen| now.at.saturating_duration_since(seen) >= NOT_STARTED_AFTER);
             let has_tried =
-                executor.stage_seen.is_some_and(|seen| now.at.saturating_duration_since(seen) >= PENDING_FAULT_AFTER);
+                executor.stage_seen().is_some_and(|seen| now.at.saturating_duration_since(seen) >= PENDING_FAULT_AFTER);
             let of_pending = has_tried.then(|| fault::of_pending(executor)).flatten();
             let found = of_pending.or_else(|| late.then(|| fault::not_started(executor)).flatten());
             if let Some(found) = found {
@@ -279,23 +279,21 @@ impl NodeLedger {
     }
 
     /// Faults of pending executors that have started since are void. Returns whether there were any.
-    fn retract_started(&mut self, app: &AppKey, known: &Application) -> bool {
+    fn retract_started(&mut self, app: &AppKey, snapshot: &Snapshot) -> bool {
         let Some(nodes) = self.spread.0.get(app) else { return false };
-        let is_its = |fault: &NodeFault| fault.is_pending && fault.app == *app;
-        let pending: Vec<(Arc<str>, Arc<str>)> = nodes
+        let runs = |fault: &NodeFault| {
+            let known = snapshot.executor(app.namespace(), &fault.pod).filter(|(of, _)| *of == app);
+            known.is_some_and(|(_, executor)| executor.uid == fault.uid && executor.stage() == Stage::Running)
+        };
+        let started: Vec<(Arc<str>, Arc<str>)> = nodes
             .keys()
             .filter_map(|node| self.nodes.get(node).map(|record| (node, record)))
             .flat_map(|(node, record)| record.faults.iter().map(move |fault| (node, fault)))
-            .filter(|(_, fault)| is_its(fault))
+            .filter(|(_, fault)| fault.is_pending && fault.app == *app && runs(fault))
             .map(|(node, fault)| (node.clone(), fault.uid.clone()))
             .collect();
-        if pending.is_empty() {
-            return false;
-        }
-        let running = known.executors().values().filter(|executor| executor.stage() == Stage::Running);
-        let running: HashSet<&str> = running.map(|executor| &*executor.uid).collect();
         let mut is_any = false;
-        for (node, uid) in pending.iter().filter(|(_, uid)| running.contains(&**uid)) {
+        for (node, uid) in &started {
             let Some(record) = self.nodes.get_mut(node) else { continue };
             let Some(at) = record.faults.iter().position(|fault| fault.uid == *uid) else { continue };
             let last = record.last();
@@ -374,6 +372,6 @@ fn exists(snapshot: &Snapshot, node: &str) -> bool {
 fn runs_elsewhere(snapshot: &Snapshot, app: &AppKey, node: &str) -> bool {
     let Some(app) = snapshot.apps.get(app) else { return false };
     let runs = |executor: &Executor| executor.stage() == Stage::Running && executor.node.as_deref() != Some(node);
-    app.by_template().iter().any(|counts| counts.ran > 0)
+    app.counts().any(|counts| counts.ran > 0)
         && app.executors().values().take(MAX_PENDING).any(|executor| runs(executor))
 }

@@ -131,7 +131,7 @@ impl Witnesses {
 
     /// The pod that says that an executor is registered with it, if it may be its driver.
     pub fn registered(&self, executor: &Executor) -> Option<Contradiction> {
-        let id = executor.exec_id?;
+        let id = executor.exec_id?.into();
         let counts = |view: &DriverView| view.executor(id).is_some_and(|row| row.is_active);
         let mut views = self.views.iter();
         let (driver, _) = views.find(|(driver, view)| may_drive(driver, executor) && counts(view))?;

@@ -69,7 +69,7 @@ mod tests {
     use crate::spark::ids::PodKey;
 
     fn owner(kind: OwnerKind, name: &str) -> Owner {
-        Owner { kind, name: name.into(), uid: format!("{name}-uid").into() }
+        Owner::new(kind, name.into(), format!("{name}-uid").into())
     }
 
     fn snapshot(workloads: &[(OwnerKind, &str, Option<Owner>)]) -> Snapshot {
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(workloads_of(&known, "n", &replica_set).len(), 2);
         // Another namespace, another uid, another kind of the same name.
         assert_eq!(owning_pod(&known, "other", &set), OwningPod::Unread);
-        assert_eq!(owning_pod(&known, "n", &Owner { uid: "x".into(), ..set.clone() }), OwningPod::None);
+        assert_eq!(owning_pod(&known, "n", &Owner::new(set.kind, set.name.clone(), "x".into())), OwningPod::None);
         assert_eq!(owning_pod(&known, "n", &owner(OwnerKind::Deployment, "set")), OwningPod::Unread);
     }
 

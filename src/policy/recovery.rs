@@ -42,6 +42,17 @@ impl Recovery {
         self.rules.get(&rule).copied().unwrap_or_else(|| rule.defaults())
     }
 
+    /// Whether all rules are off.
+    pub fn is_off(&self) -> bool {
+        RecoveryRule::ALL.into_iter().all(|rule| self.rule(rule).mode == Mode::Off)
+    }
+
+    /// The shortest time for which the condition of a rule must hold, of the rules that do not only follow the drivers' views.
+    pub fn shortest_wait(&self) -> Duration {
+        let of_pods = RecoveryRule::ALL.into_iter().filter(|rule| !rule.follows_views()).map(|rule| self.rule(rule));
+        of_pods.filter(|rule| rule.mode != Mode::Off).map(|rule| rule.after).min().unwrap_or(Duration::MAX)
+    }
+
     /// The same with these settings of a rule.
     #[must_use]
     pub fn with_rule(mut self, rule: RecoveryRule, settings: RuleSettings) -> Recovery {
@@ -119,6 +130,11 @@ macro_rules! rules {
             /// Whether it deletes a pod only if the pod's driver has answered one of its last two polls.
             pub fn needs_view(self) -> bool {
                 matches!(self, RecoveryRule::Stuck | RecoveryRule::Unregistered | RecoveryRule::GivenUp)
+            }
+
+            /// Whether only a new view of the driver can make its condition hold.
+            fn follows_views(self) -> bool {
+                matches!(self, RecoveryRule::GivenUp | RecoveryRule::Vanished)
             }
 
             /// Whether it deletes a pod only if drivers are polled: it asks the driver before.

@@ -1,7 +1,7 @@
 //! The input of every rule of a plan.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -20,7 +20,8 @@ pub(super) struct PlanContext<'v> {
     pub(super) app: &'v Application,
     /// Sorted by their creator.
     pub(super) sets: &'v [ExecutorSet<'v>],
-    pub(super) by_driver: HashMap<&'v str, Vec<&'v ExecutorSet<'v>>>,
+    /// Those with a live driver, by its uid, sorted.
+    pub(super) by_driver: Vec<(&'v str, &'v ExecutorSet<'v>)>,
     pub(super) policies: &'v Policies,
     pub(super) now: Timestamp,
     /// Collected once for all rules that need them.
@@ -35,11 +36,21 @@ impl<'v> PlanContext<'v> {
         self.sets.first().filter(|set| set.creator.is_none())
     }
 
+    /// The sets of executors with this driver: any tenant can label any number of pods.
+    pub(super) fn of_driver(&self, uid: &str) -> impl Iterator<Item = &'v ExecutorSet<'v>> + Clone + use<'_, 'v> {
+        let begin = self.by_driver.partition_point(|(driver, _)| *driver < uid);
+        let end = begin + self.by_driver.iter().skip(begin).take_while(|(driver, _)| *driver == uid).count();
+        self.by_driver.get(begin..end).unwrap_or_default().iter().map(|(_, set)| *set)
+    }
+
     /// The other sets of executors with the same driver: executors created while the webhook was down have no signature.
-    pub(super) fn with_driver_of(&self, set: &'v ExecutorSet<'v>) -> impl Iterator<Item = &'v ExecutorSet<'v>> + Clone {
-        let same = set.driver.pod().and_then(|driver| self.by_driver.get(&*driver.uid));
-        let same: Vec<&'v ExecutorSet<'v>> = same.into_iter().flatten().copied().collect();
-        same.into_iter().filter(move |other| other.creator != set.creator)
+    pub(super) fn with_driver_of(
+        &self,
+        set: &ExecutorSet<'v>,
+    ) -> impl Iterator<Item = &'v ExecutorSet<'v>> + Clone + use<'_, 'v> {
+        let creator = set.creator;
+        let same = set.driver.pod().map(|driver| self.of_driver(&driver.uid)).into_iter().flatten();
+        same.filter(move |other| other.creator != creator)
     }
 
     /// Whether the driver of executors is gone, and nothing contradicts that.

@@ -15,10 +15,10 @@ mod kept;
 mod plan;
 mod podgroups;
 mod recover;
+mod settled;
 pub mod state;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
 
 use crate::lifecycle::exits::Exits;
 use crate::ownership::liveness::{self, ExecutorSet};
@@ -51,12 +51,9 @@ pub fn plan(
     let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref()).map(Owner::creator);
     let sets = liveness::executor_sets(key, app, snapshot, owners, |creator| state.last_driver(creator));
     state.observe_drivers(&sets, snapshot, key);
-    let mut by_driver: HashMap<&str, Vec<&ExecutorSet<'_>>> = HashMap::new();
-    for set in &sets {
-        if let Some(driver) = set.driver.pod() {
-            by_driver.entry(&driver.uid).or_default().push(set);
-        }
-    }
+    let driven = sets.iter().filter_map(|set| Some((&*set.driver.pod()?.uid, set)));
+    let mut by_driver: Vec<(&str, &ExecutorSet<'_>)> = driven.collect();
+    by_driver.sort_by_key(|(driver, _)| *driver);
     let context = PlanContext {
         snapshot,
         key,

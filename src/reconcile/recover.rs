@@ -15,6 +15,7 @@ use super::batch;
 use super::context::PlanContext;
 use super::kept;
 use super::plan::Plan;
+use super::settled::is_settled;
 use super::state::ApplicationState;
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
@@ -25,6 +26,7 @@ use crate::reason::Reason;
 use crate::recovery::budget::{DeletionBudget, Exhausted};
 use crate::recovery::cost::{self, Amount};
 use crate::recovery::finding::{Finding, Verdict};
+use crate::recovery::registration::view_of;
 use crate::recovery::report::{Outcome, RecoveryReport};
 use crate::recovery::rules::{self, RuleContext, SetContext};
 use crate::recovery::state::RecoveryState;
@@ -47,19 +49,28 @@ pub(super) fn plan(
     plan: &mut Plan,
 ) {
     let recovery = &plan_context.policies.recovery;
-    if RecoveryRule::ALL.iter().all(|rule| recovery.rule(*rule).mode == Mode::Off) {
+    if recovery.is_off() {
         state.recovery = RecoveryState::default();
         budget.begin_round(plan_context.key);
         plan.recovery = Some(RecoveryReport::default());
+        return;
+    }
+    if is_settled(plan_context) && !state.recovery.remembers_views() && !exits.outages.is_out(now.at) {
+        if state.recovery.has_findings {
+            plan.recovery = Some(RecoveryReport::default());
+        }
+        state.recovery.rest(now.at);
+        budget.begin_round(plan_context.key);
         return;
     }
     let is_gone = |set: &&ExecutorSet<'_>| set.driver == DriverLiveness::Gone;
     let gone: BTreeSet<Option<Creator>> = plan_context.sets.iter().filter(is_gone).map(|set| set.creator).collect();
     state.recovery.observe_gone(&gone, now.at);
     let executors = plan_context.app.executors().len();
-    if !state.recovery.is_due(executors, now.at) {
+    let pause = state.recovery.pause(executors, recovery.shortest_wait(), newest_view(plan_context));
+    if !state.recovery.is_due(pause, now.at) {
         plan.continues_round = true;
-        let next = state.recovery.round_after_change(executors);
+        let next = state.recovery.round_after_change(pause);
         return next.into_iter().for_each(|next| plan.requeue(next));
     }
     // What was found before the outage stays; the end of the outage enqueues every application.
@@ -107,6 +118,12 @@ pub(super) fn plan(
     if state.recovery.position.is_some() {
         plan.requeue(now.at + NEXT_PART);
     }
+}
+
+/// When the newest view of the application's drivers was read.
+fn newest_view(context: &PlanContext<'_>) -> Option<Instant> {
+    let views = context.sets.iter().filter_map(|set| view_of(context.snapshot, context.key, set.own_driver()?.creator));
+    views.map(|view| view.at).max()
 }
 
 /// The time between two parts of a round.
@@ -248,7 +265,8 @@ impl<'v> Round<'_, 'v> {
         let has_executors = driver.phase == DriverPhase::Running
             && (counts().any(|counts| counts.live > 0) || plan_context.sets.iter().any(may_have))
             && plan_context.app.executors().values().any(|executor| is_wanted(executor));
-        let replicas = target::replicas(self.context.snapshot, self.context.key, driver, plan_context.sets);
+        let sets = plan_context.of_driver(&driver.uid);
+        let replicas = target::replicas(self.context.snapshot, self.context.key, driver, sets);
         let target = target::target(self.context.snapshot, self.context.key, driver, view, replicas);
         let verdict = rules::of_driver(&self.context, of, driver, (has_executors, target), &mut self.state.recovery);
         self.take(verdict, creator);
@@ -273,6 +291,7 @@ impl<'v> Round<'_, 'v> {
         let recovery = &mut self.state.recovery;
         recovery.retain((&drivers, &creators), |group| snapshot.groups.contains_key(group), now);
         self.state.recovery.due = self.state.round_due;
+        self.state.recovery.has_findings = !self.state.round.counts.is_empty();
         self.state.recovery.next_round().into_iter().for_each(|next| self.plan.requeue(next));
         self.plan.recovery = Some(std::mem::take(&mut self.state.round));
     }

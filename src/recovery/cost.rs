@@ -102,7 +102,7 @@ pub fn of_executor(
     executor: &Executor,
     state: &RecoveryState,
 ) -> Option<(WasteCause, Instant)> {
-    let seen = executor.stage_seen?;
+    let seen = executor.stage_seen()?;
     executor.node.as_ref()?;
     let stage = executor.stage();
     let waits = |rule: RecoveryRule| seen + context.recovery.rule(rule).after <= context.now.at;
@@ -127,7 +127,7 @@ pub fn of_executor(
     if matches!(registration, Registration::Registered(_)) {
         return None;
     }
-    if waiting_group(context.snapshot, context.key, executor).is_some() {
+    if waiting_group(context.snapshot, context.key, &executor.template.scheduling).is_some() {
         return Some((WasteCause::Gang, seen));
     }
     match (stage, registration) {
@@ -151,7 +151,7 @@ const MAX_REFUSED: Duration = Duration::from_secs(3600);
 /// What an executor cost that a node rejected.
 pub fn of_exit(exit: &Exit) -> Option<Amount> {
     let created = exit.executor.created.filter(|_| exit.cause == Cause::AdmissionRefused)?;
-    let seconds = u64::try_from(exit.ended_at().as_second() - created.get()).ok()?;
+    let seconds = u64::try_from(exit.ended_at().as_second() - i64::from(created.get())).ok()?;
     Some(Amount::of(&exit.executor.template.requests, Duration::from_secs(seconds).min(MAX_REFUSED)))
 }
 

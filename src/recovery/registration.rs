@@ -44,7 +44,7 @@ pub fn registration<'v>(
 /// The row of an executor in the view of its driver.
 pub fn row_of<'v>(snapshot: &'v Snapshot, app: &AppKey, executor: &Executor) -> Option<&'v ExecutorSummary> {
     let view = driver_of(snapshot, app, executor).and_then(|creator| view_of(snapshot, app, creator))?;
-    view.executor(executor.exec_id?)
+    view.executor(executor.exec_id?.into())
 }
 
 /// Whether an executor's driver schedules no tasks on it (`spark.excludeOnFailure`).
@@ -69,7 +69,7 @@ pub(super) fn registration_in<'v>(
     executor: &Executor,
     within: Option<Duration>,
 ) -> Registration<'v> {
-    let (Some(view), Some(id)) = (view, executor.exec_id) else { return Registration::Unknown };
+    let (Some(view), Some(id)) = (view, executor.exec_id.map(u64::from)) else { return Registration::Unknown };
     match view.executor(id) {
         Some(row) if row.is_active => Registration::Registered(row),
         Some(row) => Registration::Removed(row),
@@ -84,7 +84,7 @@ pub(super) fn registration_in<'v>(
 
 /// For how long an executor had run at that time, as far as it was observed.
 fn runs_for(executor: &Executor, at: Instant) -> Duration {
-    let since = executor.stage_seen.filter(|_| executor.stage() == Stage::Running);
+    let since = executor.stage_seen().filter(|_| executor.stage() == Stage::Running);
     since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since))
 }
 

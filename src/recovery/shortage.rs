@@ -9,7 +9,9 @@ use crate::gang::GangScheduler;
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
-use crate::snapshot::{DriverPhase, DriverPod, Exceeded, Executor, Group, GroupKey, Snapshot, Stage};
+use crate::snapshot::{
+    DriverPhase, DriverPod, Exceeded, Executor, Group, GroupKey, SchedulingFields, Snapshot, Stage,
+};
 use crate::spark::ids::AppKey;
 
 /// Exits within this time explain executors that do not exist.
@@ -166,7 +168,7 @@ fn lacks_since(
     wanted: usize,
     driver: &DriverPod,
 ) -> Option<Timestamp> {
-    let started = |executor: &Executor| executor.started.or(executor.created).map(std::num::NonZeroI64::get);
+    let started = |executor: &Executor| executor.started.or(executor.created).map(|seconds| i64::from(seconds.get()));
     let starts = running.iter().filter_map(|executor| Some((started(executor)?, true)));
     // One that was rejected or never started has not run.
     let ran = exits.iter().filter(|exit| exit.executor.started.is_some() || exit.exit_code().is_some());
@@ -193,7 +195,7 @@ fn lacks_since(
 }
 
 fn began(driver: &DriverPod) -> Option<Timestamp> {
-    driver.began.and_then(|began| Timestamp::from_second(began.get()).ok())
+    driver.began.and_then(|began| Timestamp::from_second(began.get().into()).ok())
 }
 
 /// How many of an application's executors exited abnormally within ten minutes, of those with a cause that is `wanted`; and in
@@ -223,7 +225,7 @@ fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (Shorta
         return (kind, message);
     }
     let unscheduled = diagnostics.and_then(|diagnostics| diagnostics.unscheduled.as_ref());
-    if let Some((name, group)) = waiting_group(snapshot, key, executor) {
+    if let Some((name, group)) = waiting_group(snapshot, key, &executor.template.scheduling) {
         let why = unscheduled.map_or_else(String::new, |words| format!(": {}", words.message));
         let size = size_of(group).map_or_else(String::new, |size| format!(" of {size}"));
         return (ShortageCause::Gang, format!("gang {name}{size} has not started{why}"));
@@ -242,18 +244,17 @@ fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (Shorta
 }
 
 /// The PodGroup for which an executor waits.
-pub(super) fn waiting_group<'s>(
+pub fn waiting_group<'s>(
     snapshot: &'s Snapshot,
     key: &AppKey,
-    executor: &Executor,
+    scheduling: &SchedulingFields,
 ) -> Option<(&'s str, &'s Group)> {
-    let (key, group) = snapshot.groups.get_key_value(&group_of(key, executor)?)?;
+    let (key, group) = snapshot.groups.get_key_value(&group_of(key, scheduling)?)?;
     (!group.started).then_some((&key.name, group))
 }
 
 /// The PodGroup that an executor names.
-pub fn group_of(key: &AppKey, executor: &Executor) -> Option<GroupKey> {
-    let scheduling = &executor.template.scheduling;
+pub fn group_of(key: &AppKey, scheduling: &SchedulingFields) -> Option<GroupKey> {
     let scheduler = GangScheduler::of_kind(scheduling.set_by()?.1)?;
     let name = scheduler.group_key.of_fields(scheduling)?;
     Some(GroupKey { namespace: key.namespace().into(), name: name.into(), scheduler: scheduler.kind })

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::signature::Creator;
 use crate::snapshot::{ExecutorKey, GroupKey};
@@ -15,9 +16,10 @@ use crate::snapshot::{ExecutorKey, GroupKey};
 const REPORT_AGAIN: Duration = Duration::from_secs(3600);
 /// A round begins with a plan of the application, at the earliest this long after the last one.
 const SHORTEST_ROUND: Duration = Duration::from_secs(5);
-/// Rounds of applications with more executors than this begin only this long after the last one.
-const LARGE: usize = 4096;
+/// A round begins at the latest with the first plan after this time,
 const ROUND: Duration = Duration::from_secs(60);
+/// and no sooner if the application has more executors than this, unless a rule's time is over.
+const LARGE: usize = 4096;
 /// An executor that no view has shown as removed for this long is forgotten: views are at least every ten minutes.
 const FORGET_CHECKS: Duration = Duration::from_secs(1800);
 /// At most this many executors that are missing are remembered of one driver.
@@ -34,6 +36,8 @@ pub struct RecoveryState {
     pub(crate) last_round: Option<Instant>,
     /// When a rule's time is over: the next round begins then.
     pub(crate) due: Option<Instant>,
+    /// Whether the last round has found something.
+    pub(crate) has_findings: bool,
     /// Where the current round continues.
     pub(crate) position: Option<ExecutorKey>,
     /// Since when the driver of a creator's executors has been gone.
@@ -79,14 +83,44 @@ impl RecoveryState {
         *self == RecoveryState::default()
     }
 
-    /// Whether a round of checks begins or continues now, for an application with this number of executors.
-    pub(crate) fn is_due(&self, executors: usize, now: Instant) -> bool {
-        // Rounds of very large applications take several plans, and do not follow every change.
-        let pause = if executors > LARGE { ROUND } else { SHORTEST_ROUND };
-        let began = |last: Instant, pause: Duration| now.saturating_duration_since(last) >= pause;
-        self.position.is_some()
-            || self.last_round.is_none_or(|last| began(last, pause))
-            || self.due.is_some_and(|due| due <= now) && self.last_round.is_none_or(|last| began(last, SHORTEST_ROUND))
+    /// Whether views were remembered that are not judged yet.
+    pub(crate) fn remembers_views(&self) -> bool {
+        !self.checks.is_empty() || !self.missing.is_empty()
+    }
+
+    /// No rule and no cost concerns the application: what was learned of a condition that no longer holds is forgotten.
+    pub(crate) fn rest(&mut self, now: Instant) {
+        if *self == RecoveryState::default() {
+            return;
+        }
+        self.reported.retain(|_, last| now.saturating_duration_since(*last) < REPORT_AGAIN);
+        let last = std::mem::take(self);
+        // What was counted or reported once is not again.
+        let RecoveryState { last_round, measured_since, counted, withheld, reported, .. } = last;
+        let lingering = if fault_injection::injected(Bug::LingersForever) { last.lingering } else { BTreeMap::new() };
+        let nothing = RecoveryState::default();
+        *self = RecoveryState { last_round, measured_since, counted, withheld, reported, lingering, ..nothing };
+    }
+
+    /// Whether a round of checks begins or continues now. `pause` is the time between two rounds ([`RecoveryState::pause`]).
+    pub(crate) fn is_due(&self, pause: Duration, now: Instant) -> bool {
+        let began = |pause: Duration| self.last_round.is_none_or(|last| now.saturating_duration_since(last) >= pause);
+        self.position.is_some() || began(pause) || (self.due.is_some_and(|due| due <= now) && began(SHORTEST_ROUND))
+    }
+
+    /// The time between two rounds of an application with this number of executors, if no rule's time is over before.
+    ///
+    /// What changes after a round is found by the next one in time if that begins within the shortest time that a rule waits
+    /// (`shortest_wait`). Only what may end a finding, and a view that is newer than the last round, does not wait. Rounds of very
+    /// large applications take several plans, and do not follow every change.
+    pub(crate) fn pause(&self, executors: usize, shortest_wait: Duration, newest_view: Option<Instant>) -> Duration {
+        if executors > LARGE {
+            return ROUND;
+        }
+        if self.has_findings || newest_view.is_some_and(|view| self.last_round.is_none_or(|last| view > last)) {
+            return SHORTEST_ROUND;
+        }
+        shortest_wait.clamp(SHORTEST_ROUND, ROUND)
     }
 
     /// When a round begins although nothing has changed.
@@ -95,10 +129,10 @@ impl RecoveryState {
         Some(self.due?.max(soonest))
     }
 
-    /// When a round begins after a change for which it was too early; very large applications wait for their next plan.
-    pub(crate) fn round_after_change(&self, executors: usize) -> Option<Instant> {
-        let soonest = self.last_round? + SHORTEST_ROUND;
-        if executors > LARGE { self.next_round() } else { Some(soonest) }
+    /// When a round begins after a change for which it was too early.
+    pub(crate) fn round_after_change(&self, pause: Duration) -> Option<Instant> {
+        let after_pause = self.last_round? + pause;
+        Some(self.next_round().map_or(after_pause, |due| due.min(after_pause)))
     }
 
     /// Observes which creators' drivers are gone.

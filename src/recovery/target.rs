@@ -44,8 +44,13 @@ impl TargetSource {
 }
 
 /// How many executors the StatefulSets or Deployments that a driver owns have; `None` if it owns none.
-pub fn replicas(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, sets: &[ExecutorSet<'_>]) -> Option<u32> {
-    let own = sets.iter().filter(|set| set.own_driver().is_some_and(|owner| owner.uid == driver.uid));
+pub fn replicas<'v>(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    driver: &DriverPod,
+    sets: impl Iterator<Item = &'v ExecutorSet<'v>>,
+) -> Option<u32> {
+    let own = sets.filter(|set| set.own_driver().is_some_and(|owner| owner.uid == driver.uid));
     own.filter_map(|set| set.replicas(snapshot, key.namespace(), |_| true)).reduce(u32::saturating_add)
 }
 

@@ -60,9 +60,14 @@ impl Application {
         self.creator_indexes.of(creator)
     }
 
-    /// The counts of all templates, sorted by their first executors.
+    /// The counts of all templates, in no order.
+    pub fn counts(&self) -> impl Iterator<Item = &TemplateCounts> {
+        self.indexes().iter().flat_map(CreatorIndex::unordered)
+    }
+
+    /// The same, sorted by their first executors.
     pub fn by_template(&self) -> Vec<&TemplateCounts> {
-        let mut counts: Vec<&TemplateCounts> = self.indexes().iter().flat_map(CreatorIndex::counts).collect();
+        let mut counts: Vec<&TemplateCounts> = self.counts().collect();
         counts.sort_by(|a, b| a.first.cmp(&b.first));
         counts
     }
@@ -75,8 +80,7 @@ impl Application {
 
     /// The stored template that equals a new one.
     pub(super) fn interned(&self, template: &Template) -> Option<&Arc<Template>> {
-        let counts = self.indexes().iter().flat_map(CreatorIndex::unordered).take(TEMPLATES);
-        counts.map(|counts| &counts.template).find(|kept| ***kept == *template)
+        self.counts().take(TEMPLATES).map(|counts| &counts.template).find(|kept| ***kept == *template)
     }
 
     /// The labelled driver pod of that name.
@@ -123,7 +127,7 @@ impl Application {
 
     /// How many executors a plan visits.
     pub fn unsettled(&self) -> usize {
-        let orphans = self.indexes().iter().flat_map(CreatorIndex::unordered).any(|counts| counts.orphans > 0);
+        let orphans = self.counts().any(|counts| counts.orphans > 0);
         let own = self.indexes().iter().map(|index| index.uncleared.len()).sum::<usize>();
         own + if orphans { self.executors.len() } else { 0 }
     }

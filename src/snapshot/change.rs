@@ -268,10 +268,7 @@ impl Snapshot {
         }
         executor.node = executor.node.take().map(|node| self.node(node));
         if let Some(known) = &known {
-            executor.first_seen = known.first_seen.or(executor.first_seen);
-            if known.stage() == executor.stage() {
-                executor.stage_seen = known.stage_seen.or(executor.stage_seen);
-            }
+            executor.continues(known);
             // They are equal, so the texts are stored once.
             (executor.name, executor.uid) = (known.name.clone(), known.uid.clone());
         }

@@ -1,9 +1,9 @@
 //! The facts that the snapshot keeps of each object; equal ones are shared.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroI64;
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use smol_str::SmolStr;
 
@@ -41,7 +41,7 @@ pub struct Executor {
     /// The observed resourceVersion.
     pub version: SmolStr,
     /// The number in `spark-exec-id`; `None` for statefulset and deployment allocators.
-    pub exec_id: Option<u64>,
+    pub exec_id: Option<u32>,
     /// Its state as Spark derives it.
     pub state: ExecutorPodState,
     /// Whether its deletion was requested.
@@ -62,9 +62,9 @@ pub struct Executor {
     /// Whether our webhook's signature proves its creator and its placement. The snapshot, which has the key, decides.
     pub is_proven: bool,
     /// When the pod was created, in seconds since 1970.
-    pub created: Option<NonZeroI64>,
+    pub created: Option<NonZeroU32>,
     /// When its container started, as the kubelet states, in seconds since 1970.
-    pub started: Option<NonZeroI64>,
+    pub started: Option<NonZeroU32>,
     /// Whether its node has done its part: the pod's sandbox is ready (condition `PodReadyToStartContainers`), or an init container has
     /// started.
     pub is_set_up: bool,
@@ -72,27 +72,11 @@ pub struct Executor {
     pub node: Option<Arc<str>>,
     /// When it was first observed, by our own clock; kept while its uid is the same. Not read from the pod.
     pub first_seen: Option<Instant>,
-    /// When it was first observed in its current [`Stage`], by our own clock. Not read from the pod.
-    pub stage_seen: Option<Instant>,
+    /// How long after that it was first observed in its current [`Stage`], in tenths of a second, rounded up: a snapshot of 100,000
+    /// executors has no room for another instant. Not read from the pod.
+    pub(super) stage_after: u32,
     /// Its diagnostics, if it reports a problem.
     pub diagnostics: Option<Arc<PodDiagnostics>>,
-}
-
-/// The stages of an executor's pod; how long it has been in one decides whether it is in trouble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// No scheduler has bound it to a node.
-    Unscheduled,
-    /// It is bound to a node and does not run yet.
-    Starting,
-    /// It runs.
-    Running,
-    /// It is in a final state.
-    Final,
-    /// Its deletion was requested.
-    Terminating,
-    /// Its node does not respond.
-    Unknown,
 }
 
 /// Orders executors as Spark created them: by number, then by name.
@@ -107,7 +91,7 @@ pub struct ExecutorKey {
 impl ExecutorKey {
     /// The key of an executor.
     pub fn of(executor: &Executor) -> Self {
-        Self { id: executor.exec_id.unwrap_or(u64::MAX), name: executor.name.clone() }
+        Self { id: executor.exec_id.map_or(u64::MAX, u64::from), name: executor.name.clone() }
     }
 }
 
@@ -186,26 +170,6 @@ impl Executor {
         if self.deleting && self.state.is_live() { ExecutorPodState::Terminating } else { self.state }
     }
 
-    /// Its stage.
-    pub fn stage(&self) -> Stage {
-        match self.state {
-            _ if self.deleting => Stage::Terminating,
-            ExecutorPodState::Pending if self.node.is_none() => Stage::Unscheduled,
-            ExecutorPodState::Pending => Stage::Starting,
-            ExecutorPodState::Running => Stage::Running,
-            ExecutorPodState::Unknown => Stage::Unknown,
-            state if state.is_final() => Stage::Final,
-            _ => Stage::Terminating,
-        }
-    }
-
-    /// The grace period of its deletion, as the API server wrote it; zero if it is not being deleted.
-    pub fn termination_grace(&self) -> Duration {
-        let deletion = self.diagnostics.as_ref().and_then(|diagnostics| diagnostics.deletion.as_ref());
-        let times = deletion.and_then(|deletion| deletion.until.zip(deletion.asked));
-        times.map_or(Duration::ZERO, |(until, asked)| until.duration_since(asked).unsigned_abs())
-    }
-
     /// Whether it is in a final state, and neither labelled inactive nor being deleted.
     pub fn needs_cleanup(&self) -> bool {
         self.state.is_final() && !self.inactive && !self.deleting
@@ -244,9 +208,9 @@ pub struct DriverPod {
     /// Its phase.
     pub phase: DriverPhase,
     /// When the pod was created, in seconds since 1970.
-    pub created: Option<NonZeroI64>,
+    pub created: Option<NonZeroU32>,
     /// When its container started, else when the pod was created, in seconds since 1970.
-    pub began: Option<NonZeroI64>,
+    pub began: Option<NonZeroU32>,
     /// Whether its phase is Failed, or its own container exited with a code other than 0.
     pub has_failed: bool,
     /// The node to which it is bound.
@@ -414,7 +378,6 @@ impl ObservedPod {
     pub fn observed_at(&mut self, now: Instant) {
         if let ObservedPod::Executor(_, executor) = self {
             executor.first_seen.get_or_insert(now);
-            executor.stage_seen.get_or_insert(now);
         }
     }
 
@@ -488,8 +451,10 @@ fn started_container<'p>(pod: &'p Pod<'_>, name: &str) -> Option<&'p str> {
     running.or_else(|| own.terminated.as_ref()?.started_at.as_deref())
 }
 
-fn seconds(time: &str) -> Option<i64> {
-    time.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
+/// The seconds since 1970; `None` for a time before that, or after 2106.
+fn seconds(time: &str) -> Option<NonZeroU32> {
+    let time = time.parse::<jiff::Timestamp>().ok()?;
+    u32::try_from(time.as_second()).ok().and_then(NonZeroU32::new)
 }
 
 fn workload(pod: &Pod<'_>) -> ResourceList {
@@ -522,7 +487,7 @@ impl Executor {
             name: shared(pod.metadata.name.as_deref()),
             uid: shared(pod.metadata.uid.as_deref()),
             version: pod.metadata.resource_version.as_deref().unwrap_or_default().into(),
-            exec_id: pod.label(labels::EXEC_ID).and_then(|id| id.parse::<u32>().ok()).map(u64::from),
+            exec_id: pod.label(labels::EXEC_ID).and_then(|id| id.parse().ok()),
             state,
             deleting: pod.metadata.deletion_timestamp.is_some(),
             inactive: pod.label(labels::INACTIVE) == Some("true"),
@@ -532,12 +497,12 @@ impl Executor {
             signature: pod.annotation(annotations::SIGNATURE).and_then(Signature::parse),
             signed_name: kept_signed_name(pod),
             is_proven: false,
-            created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
-            started: started(pod).and_then(seconds).and_then(NonZeroI64::new),
+            created: pod.metadata.creation_timestamp.as_deref().and_then(seconds),
+            started: started(pod).and_then(seconds),
             is_set_up: is_set_up(pod),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             first_seen: None,
-            stage_seen: None,
+            stage_after: 0,
             diagnostics: PodDiagnostics::of(pod, state.is_final()),
         }
     }
@@ -553,8 +518,8 @@ impl DriverPod {
             selector: pod.app_selector().map(Arc::from),
             is_executor: pod.role() == Role::Executor,
             phase: life(pod),
-            created: pod.metadata.creation_timestamp.as_deref().and_then(seconds).and_then(NonZeroI64::new),
-            began: began(pod).and_then(seconds).and_then(NonZeroI64::new),
+            created: pod.metadata.creation_timestamp.as_deref().and_then(seconds),
+            began: began(pod).and_then(seconds),
             has_failed: has_failed(pod),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             diagnostics: PodDiagnostics::of(pod, life(pod) == DriverPhase::Ended),

@@ -42,6 +42,8 @@ pub struct TemplateCounts {
     pub pending: usize,
     /// How many run or have run.
     pub ran: usize,
+    /// How many are not settled ([`Executor::is_settled`]).
+    pub unsettled: usize,
     /// How many exited and need cleanup.
     pub uncleared: usize,
     /// How many live ones have no owner although they should.
@@ -77,6 +79,7 @@ impl TemplateCounts {
         count(&mut self.live, is_live);
         count(&mut self.pending, is_live && executor.state == ExecutorPodState::Pending);
         count(&mut self.ran, has_run(executor));
+        count(&mut self.unsettled, !executor.is_settled());
         count(&mut self.uncleared, executor.needs_cleanup());
         count(&mut self.orphans, is_live && is_orphan(executor));
         count(&mut self.labelled, executor.inactive && !executor.inactive_by_usher);
@@ -124,7 +127,7 @@ impl CreatorIndex {
 
     fn add(&mut self, key: &ExecutorKey, executor: &Arc<Executor>) {
         self.put(key, executor, None);
-        let id = executor.exec_id.unwrap_or_default();
+        let id = u64::from(executor.exec_id.unwrap_or_default());
         let counts = match self.by_template.iter_mut().find(|counts| counts.has(executor)) {
             Some(counts) => counts,
             None => self.by_template.push_mut(TemplateCounts {
@@ -136,6 +139,7 @@ impl CreatorIndex {
                 live: 0,
                 pending: 0,
                 ran: 0,
+                unsettled: 0,
                 uncleared: 0,
                 orphans: 0,
                 labelled: 0,
@@ -221,17 +225,9 @@ impl CreatorIndexes {
         }
     }
 
-    /// The position of an executor's index. The digest of an owner is computed only if no template matches: a proven signature
-    /// names the creator, and without one the creator follows from the template.
+    /// The position of an executor's index.
     fn position(&self, executor: &Executor) -> Option<usize> {
-        let proven = executor.creator();
-        let same = |index: &CreatorIndex| match proven {
-            Some(_) => index.creator == proven,
-            None => index.by_template.iter().any(|counts| counts.has(executor)),
-        };
-        self.0.iter().position(same).or_else(|| {
-            let creator = proven.is_none().then(|| executor.counted_creator())?;
-            self.0.iter().position(|index| index.creator == creator)
-        })
+        let creator = executor.counted_creator();
+        self.0.iter().position(|index| index.creator == creator)
     }
 }

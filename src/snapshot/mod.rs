@@ -20,6 +20,7 @@ mod pod_index;
 mod proof;
 mod quota;
 mod related;
+mod stage;
 mod state;
 mod store;
 mod walk;
@@ -30,7 +31,7 @@ pub use change::{Absence, Change, Delta, Ended, PodChange, RemovedExecutor};
 pub use driver_view::{DriverView, DriverViewKey};
 pub use facts::{
     DriverPhase, DriverPod, Executor, ExecutorKey, MetadataEntry, Namespace, ObservedPod, SchedulingFields,
-    SchedulingKeys, ServiceOwner, Stage, Template, driver_host,
+    SchedulingKeys, ServiceOwner, Template, driver_host,
 };
 pub use generated::signed_name;
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
@@ -41,6 +42,7 @@ pub use owner::{Owner, OwnerKind, Workload, WorkloadKey};
 pub use proof::{SignedExecutor, sign_driver};
 pub use quota::{Exceeded, MAX_QUOTAS, Quota};
 pub use related::{RelatedChange, Replaced};
+pub use stage::Stage;
 pub use state::{Conf, ReferencedPod, Snapshot};
 pub use store::{Batch, Notify, Store, SubscriberId};
 pub use walk::{Cursor, Labelled, Listed};

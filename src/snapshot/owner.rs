@@ -27,6 +27,8 @@ pub struct Owner {
     pub name: Arc<str>,
     /// Its uid.
     pub uid: Arc<str>,
+    /// The same as a creator: every plan compares it, and a digest takes longer than the comparison.
+    creator: Creator,
 }
 
 /// The kind of a controlling owner.
@@ -71,16 +73,22 @@ impl OwnerKind {
 impl Owner {
     /// The object that an ownerReference names, its texts cut to the longest that Kubernetes allows.
     pub fn of(reference: &OwnerReference<'_>) -> Owner {
-        Owner {
-            kind: OwnerKind::of(reference),
-            name: bounded(&reference.name, MAX_NAME + 1),
-            uid: bounded(&reference.uid, MAX_UID + 1),
-        }
+        let (name, uid) = (bounded(&reference.name, MAX_NAME + 1), bounded(&reference.uid, MAX_UID + 1));
+        Owner::new(OwnerKind::of(reference), name, uid)
+    }
+
+    /// The object of this kind, name and uid.
+    pub fn new(kind: OwnerKind, name: Arc<str>, uid: Arc<str>) -> Owner {
+        let creator = match kind {
+            OwnerKind::Pod => Creator::of_pod(&name, &uid),
+            _ => Creator::of_workload(&name, &uid),
+        };
+        Owner { kind, name, uid, creator }
     }
 
     /// A pod.
     pub fn of_pod(name: Arc<str>, uid: Arc<str>) -> Owner {
-        Owner { kind: OwnerKind::Pod, name, uid }
+        Owner::new(OwnerKind::Pod, name, uid)
     }
 
     /// Whether it is a pod.
@@ -90,10 +98,7 @@ impl Owner {
 
     /// This owner as a creator.
     pub fn creator(&self) -> Creator {
-        match self.is_pod() {
-            true => Creator::of_pod(&self.name, &self.uid),
-            false => Creator::of_workload(&self.name, &self.uid),
-        }
+        self.creator
     }
 
     /// Name and uid of a pod that can be read by its name. Tenants write owners: a name that no pod can have must not become part

@@ -148,7 +148,7 @@ impl Snapshot {
 
     /// Our PodGroups that were created for an application.
     pub fn groups_of<'s>(&'s self, app: &'s AppKey) -> impl Iterator<Item = (&'s GroupKey, &'s Arc<Group>)> + use<'s> {
-        let first = GroupKey { namespace: "".into(), name: "".into(), scheduler: "" };
+        let first = GroupKey { namespace: Arc::default(), name: Arc::default(), scheduler: "" };
         let own = self.groups_of.range((app.clone(), first)..).take_while(move |(of, _)| of == app);
         own.filter_map(|(_, key)| self.groups.get_key_value(key))
     }

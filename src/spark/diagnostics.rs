@@ -165,6 +165,12 @@ impl PodDiagnostics {
         })
     }
 
+    /// Whether its node or the control plane may have ended the pod; `lifecycle::cause` decides.
+    pub fn may_be_ended_by_cluster(&self) -> bool {
+        let is_lost = |ended: &Ended| ended.reason.as_deref() == Some("ContainerStatusUnknown");
+        self.reason.is_some() || self.disruption.is_some() || self.ended().any(|(_, ended)| is_lost(ended))
+    }
+
     /// Whether the executor's container had exited before the deletion was requested.
     pub fn ended_before_deletion(&self) -> bool {
         let finished = self.spark().and_then(|container| match &container.state {

@@ -166,15 +166,15 @@ fn keep_remarkable(all: &mut Vec<(i64, Life)>) {
 }
 
 fn life(executor: &Executor, exit: Option<&Exit>) -> Option<(i64, Life)> {
-    let created = executor.created?.get();
+    let created = executor.created?.get().into();
     let time = |seconds: i64| Timestamp::from_second(seconds).ok().map(shown);
     // Its exit is forgotten, or not recorded yet.
     let own_end = || executor.diagnostics.as_deref().filter(|_| executor.state.is_final())?.ended_at();
     let life = Life {
         pod: executor.name.to_string(),
-        id: executor.exec_id,
+        id: executor.exec_id.map(u64::from),
         created: time(created)?,
-        started: executor.started.and_then(|started| time(started.get())),
+        started: executor.started.and_then(|started| time(started.get().into())),
         ended: exit.map(|exit| exit.ended_at()).or_else(own_end).map(shown),
         state: match executor.stage() {
             Stage::Unscheduled => "unscheduled".to_owned(),

@@ -13,7 +13,7 @@ use spark_usher::lifecycle::checkpoint::FoundCheckpoint;
 use spark_usher::policy::Finished;
 use spark_usher::reconcile::Action;
 use spark_usher::snapshot::{
-    Batch, Change, Ended, Executor, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
+    Batch, Change, Ended, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
 };
 use spark_usher::spark::ids::PodKey;
 
@@ -267,7 +267,8 @@ fn leader_reports_all_exits_and_follower_keeps_at_most_20000() {
         let mut batch = Batch::default();
         for id in 0..20_100u64 {
             let uid: std::sync::Arc<str> = format!("u{id}").into();
-            let executor = Executor { uid: uid.clone(), exec_id: Some(id), ..one.clone() };
+            let mut executor = one.clone();
+            (executor.uid, executor.exec_id) = (uid.clone(), Some(id.try_into().unwrap()));
             batch.ended.insert(
                 uid,
                 Ended { app: app.clone(), executor: executor.into(), was_live: true, after: Some("1".into()) },

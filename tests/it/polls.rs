@@ -204,7 +204,7 @@ fn checkpoint_covers_no_exit_between_confirmation_and_tracking() {
     let mut reported: Vec<u64> = Vec::new();
     while !reported.contains(&1) {
         assert_ne!(covers(&harness), Some(true), "{} others are reported, executor 1 is not", reported.len());
-        reported.extend(harness.step_after(1).exits.iter().filter_map(|exit| exit.executor.exec_id));
+        reported.extend(harness.step_after(1).exits.iter().filter_map(|exit| exit.executor.exec_id.map(u64::from)));
     }
     harness.step_after(6);
     assert_eq!((reported.len(), covers(&harness)), (400, Some(true)));

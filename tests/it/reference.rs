@@ -242,7 +242,7 @@ impl ControllerUnderTest {
         let mut round = Round { failures: 0, ..Round::default() };
         for exit in effects.exits {
             let id = exit.executor.exec_id.unwrap();
-            assert!(round.removals.insert(id, parts(exit.spark())).is_none(), "an exit is reported twice");
+            assert!(round.removals.insert(id.into(), parts(exit.spark())).is_none(), "an exit is reported twice");
         }
         for (set, actions) in effects.actions {
             for action in actions {
@@ -331,7 +331,7 @@ impl World {
                 diagnostics: executor.diagnostics.clone(),
                 inactive: executor.inactive,
                 deleting: executor.deleting,
-                registered: executor.created.unwrap().get(),
+                registered: executor.created.unwrap().get().into(),
             },
         );
         controller.apply(Change::Pods(PodChange::Observed(pod.observation())));

@@ -27,7 +27,7 @@ fn replace(store: &mut Store, pods: &[PodBuilder], at: i64) -> usize {
 
 fn states(batch: &Batch) -> Vec<(u64, ExecutorPodState)> {
     let executors = batch.snapshot.apps.values().flat_map(|app| app.executors().values());
-    executors.map(|executor| (executor.exec_id.unwrap(), executor.state)).collect()
+    executors.map(|executor| (executor.exec_id.unwrap().into(), executor.state)).collect()
 }
 
 #[test]

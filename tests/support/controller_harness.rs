@@ -163,5 +163,5 @@ pub fn first_of(actions: &[(u64, Action)], reason: Reason) -> Option<u64> {
 /// The exits that a leader reports in its next step: executor id, and whether they may have been reported before.
 pub fn reported_exits(harness: &mut ControllerHarness) -> Vec<(u64, bool)> {
     let exits = harness.step_after(1).exits;
-    exits.iter().map(|exit| (exit.executor.exec_id.unwrap(), exit.possibly_reported)).collect()
+    exits.iter().map(|exit| (exit.executor.exec_id.unwrap().into(), exit.possibly_reported)).collect()
 }

@@ -174,7 +174,7 @@ impl Cluster {
                 let mut known = (**known).clone();
                 let owner = spark_usher::snapshot::Owner::of_pod(driver.name, driver.uid);
                 Arc::make_mut(&mut known.template).owner = Some(owner);
-                assert_eq!(known.exec_id, Some(u64::from(id)));
+                assert_eq!(known.exec_id, Some(id));
                 self.snapshot.apply(Change::Pods(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known))));
             }
             Action::CleanUp { .. } | Action::Recover(_) => panic!("expected no deletion in a plan for gangs"),

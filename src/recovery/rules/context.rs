@@ -168,7 +168,7 @@ pub(super) fn by_view(
     effect: &'static str,
 ) -> Result<Remedy, NoRemedy> {
     not_of_workload(executor)?;
-    let Some(id) = executor.exec_id else { return Err(NoRemedy::NoExecId) };
+    let Some(id) = executor.exec_id.map(u64::from) else { return Err(NoRemedy::NoExecId) };
     if !of.set.is_certain || !matches!(of.set.driver, DriverLiveness::Alive(_)) {
         return Err(NoRemedy::UnknownDriver);
     }

@@ -14,6 +14,16 @@ const RULE: RecoveryRule = RecoveryRule::Groups;
 /// The phases in which a PodGroup waits for its members or for its queue (Volcano, kube-batch, scheduler-plugins).
 const WAITING: &[&str] = &["Pending", "Inqueue", "PreScheduling"];
 
+/// Whether a PodGroup that had started waits again.
+pub fn waits_again(group: &Group) -> bool {
+    waits_in(group).is_some() && (group.started || fault_injection::injected(Bug::StartIgnored))
+}
+
+/// The phase in which a PodGroup waits.
+fn waits_in(group: &Group) -> Option<&str> {
+    group.phase.as_deref().filter(|phase| WAITING.contains(phase))
+}
+
 /// The rule about one of our PodGroups, of which `pending` executors are pending. The finding is about the driver's pod.
 pub fn of_group(
     context: &RuleContext<'_>,
@@ -22,12 +32,10 @@ pub fn of_group(
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> Verdict {
-    let phase = group.phase.as_deref().filter(|phase| WAITING.contains(phase));
-    let Some(phase) = phase.filter(|_| {
-        (group.started || fault_injection::injected(Bug::StartIgnored))
-            && (pending == 0 || fault_injection::injected(Bug::PendingIgnored))
-            && !context.is_off(RULE)
-    }) else {
+    let applies = waits_again(group)
+        && (pending == 0 || fault_injection::injected(Bug::PendingIgnored))
+        && !context.is_off(RULE);
+    let Some(phase) = waits_in(group).filter(|_| applies) else {
         state.group_is_well(key);
         return Verdict::Nothing;
     };

@@ -23,7 +23,7 @@ use crate::snapshot::{Executor, Stage};
 
 pub use context::{RuleContext, SetContext};
 pub use drivers::of_driver;
-pub use groups::of_group;
+pub use groups::{of_group, waits_again};
 pub use vanished::of_view;
 
 /// The rules about one executor; at most one of them applies.
@@ -33,7 +33,7 @@ pub fn of_executor(
     executor: &Executor,
     state: &mut RecoveryState,
 ) -> Verdict {
-    let Some(since) = executor.stage_seen else { return Verdict::Nothing };
+    let Some(since) = executor.stage_seen() else { return Verdict::Nothing };
     if executor.template.skip && !fault_injection::injected(Bug::SkipIgnored) {
         return Verdict::Nothing;
     }

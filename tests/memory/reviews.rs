@@ -1,26 +1,13 @@
-//! The memory and the work of a review, measured by a counting allocator: in proportion to its size.
-//!
-//! The allocator counts for the thread of the test.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "a test fails by panicking, and prints its results"
-)]
-
-mod support;
+//! The memory and the work of a review, in proportion to its size.
 
 use allocation_counter::{AllocationInfo, measure};
 use spark_usher::admission::{self, ValidationContext};
 use spark_usher::policy::{Match, Policies, Policy, Validate};
 use spark_usher::snapshot::{Change, RelatedChange, Snapshot};
-use support::crafted::crafted;
-use support::generated::{damaged, review_of, world};
-use support::rng::Rng;
-use support::*;
+use crate::support::crafted::crafted;
+use crate::support::generated::{damaged, review_of, world};
+use crate::support::rng::Rng;
+use crate::support::*;
 
 /// The allocations that do not depend on the review's size: the response, the texts of a decision, and lists of maximum length.
 const CONSTANT: u64 = 512 << 10;
