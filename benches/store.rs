@@ -5,6 +5,8 @@
 //! cargo bench --bench store
 //! SPARK_JARS=…/pyspark-4.3.0/deps/jars cargo bench --bench store
 //! ```
+//!
+//! The exit code is 1 if an executor takes more memory than the limit.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,6 +25,7 @@ mod pods;
 mod recorded;
 
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -90,7 +93,11 @@ impl Trace {
     }
 }
 
-fn memory(recorded: &Recorded) {
+/// The limit of the resident bytes per executor.
+const LIMIT: f64 = 600.0;
+
+/// Returns whether the memory is within the limit.
+fn memory(recorded: &Recorded) -> bool {
     let size = recorded.text.len();
     let before = rss();
     let mut store = Store::default();
@@ -102,9 +109,11 @@ fn memory(recorded: &Recorded) {
     }
     let each = (rss() - before) / EXECUTORS as f64;
     println!(
-        "memory: {each:.0} bytes per executor (limit 600) for {EXECUTORS} pods of {size} bytes in 1,000 applications"
+        "memory: {each:.0} bytes per executor (limit {LIMIT}) for {EXECUTORS} pods of {size} bytes in 1,000 applications{}",
+        if each <= LIMIT { "" } else { "  ABOVE THE LIMIT" }
     );
     black_box(&store);
+    each <= LIMIT
 }
 
 /// Feeds the store as fast as it accepts events, with a subscriber that has Spark's interval of a second.
@@ -260,13 +269,13 @@ fn peer(apps: usize, subscriber: &str, what: &str, ours: f64) {
     }
 }
 
-fn main() {
+fn main() -> ExitCode {
     // `cargo test --benches` also runs this program, without a test.
     if !std::env::args().any(|arg| arg == "--bench") {
-        return;
+        return ExitCode::SUCCESS;
     }
     let recorded = Recorded::read();
-    memory(&recorded);
+    let is_within = memory(&recorded);
     for apps in [1, 1000, 10_000] {
         controller_latency(&recorded, apps);
     }
@@ -280,4 +289,5 @@ fn main() {
             peer(apps, "manager", "store with its lifecycle manager", controller_throughput);
         }
     }
+    if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

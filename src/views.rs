@@ -312,7 +312,8 @@ fn driver_view(
     let view = recovery::view_of(snapshot, key, driver.creator)?;
     let conf = snapshot.conf(key, driver).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
     let noticed = view.wall - conf.detection_time();
-    let is_recent = |id: u64| exits.iter().any(|exit| exit.executor.exec_id.map(u64::from) == Some(id) && exit.at > noticed);
+    let is_recent =
+        |id: u64| exits.iter().any(|exit| exit.executor.exec_id.map(u64::from) == Some(id) && exit.at > noticed);
     let vanished = recovery::without_pod(view.executors(), (snapshot, key, app), driver)
         .filter_map(|row| row.id)
         .filter(|id| !is_recent(*id));

@@ -152,8 +152,8 @@ fn history(store: &mut Store, now: Now) -> History {
     for exit in exits.history().iter() {
         nodes.record(exit, snapshot, &settings, now);
     }
-    for app in snapshot.apps.keys() {
-        nodes.observe(app, snapshot, &settings, now);
+    for (key, app) in &snapshot.apps {
+        nodes.observe((key, app), snapshot, &settings, now);
     }
     History { exits: exits.history().clone(), nodes, ..History::default() }
 }

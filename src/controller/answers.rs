@@ -10,7 +10,9 @@ use super::lookup::{Lookup, is_unknown, required_by};
 use super::lookups::Outcome;
 use super::{Controller, FIRST_POLL, MAX_OBJECTS_PER_STEP};
 use crate::policy::Policies;
-use crate::snapshot::{Change, Conf, DriverPhase, DriverView, DriverViewKey, PodChange, ReferencedPod, RelatedChange};
+use crate::snapshot::{
+    Application, Change, Conf, DriverPhase, DriverView, DriverViewKey, PodChange, ReferencedPod, RelatedChange,
+};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::rest::ExecutorSummary;
@@ -150,11 +152,17 @@ impl Controller {
     }
 
     /// Registers the lookups that an application's plan requires.
-    pub(super) fn require_lookups(&mut self, app: &AppKey, policies: &Policies, now: Now) {
+    /// `learned` are the names of its drivers' pods as they were last known.
+    pub(super) fn require_lookups(
+        &mut self,
+        (app, known): (&AppKey, Option<&Application>),
+        learned: Vec<Arc<str>>,
+        policies: &Policies,
+        now: Now,
+    ) {
         let snapshot = self.store.snapshot();
-        let sets = self.states.get(app).into_iter().flat_map(|state| state.sets.values());
-        let learned: Vec<&str> = sets.filter_map(|set| set.driver.as_ref()).map(|driver| &*driver.name).collect();
-        let (wanted, outdated) = required_by(snapshot, app, policies, &learned, self.is_leader);
+        let learned = learned.iter().map(|name| &**name);
+        let (wanted, outdated) = required_by(snapshot, (app, known), policies, learned, self.is_leader);
         let unfollowed = self.lookups.require(app, wanted, |read| is_unknown(snapshot, read));
         for (pod, uid) in outdated {
             self.lookups.mark_outdated(pod, uid);

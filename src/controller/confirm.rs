@@ -105,7 +105,7 @@ struct Listing {
 }
 
 /// Number of open confirmations. The next poll finds further ones again.
-const MAX_OPEN: usize = 4096;
+const MAX_OPEN: usize = 1024;
 
 /// What has to be confirmed.
 #[derive(Clone, Debug)]

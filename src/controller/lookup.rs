@@ -53,22 +53,23 @@ pub fn missing(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: 
 
 /// All objects read by name that an application's plan requires, known or not.
 pub fn required(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Lookup> {
-    required_by(snapshot, key, policies, learned, true).0
+    let known = snapshot.apps.get(key).map(|app| &**app);
+    required_by(snapshot, (key, known), policies, learned.iter().copied(), true).0
 }
 
 /// The required lookups, and followed pods that an application's executors name with another uid than the one that was read: the
 /// pod may have been recreated since. Only the leader looks up addresses: only adoption needs them.
-pub(super) fn required_by(
+pub(super) fn required_by<'l>(
     snapshot: &Snapshot,
-    key: &AppKey,
+    (key, app): (&AppKey, Option<&Application>),
     policies: &Policies,
-    learned: &[&str],
+    learned: impl Iterator<Item = &'l str>,
     leads: bool,
 ) -> (Vec<Lookup>, Vec<(PodKey, Arc<str>)>) {
     let nothing = Application::default();
-    let app = snapshot.apps.get(key).map_or(&nothing, |app| &**app);
+    let app = app.unwrap_or(&nothing);
     // Pods that the watch shows need not be read.
-    let unlabelled = learned.iter().filter(|name| app.driver(name).is_none());
+    let unlabelled = learned.filter(|name| app.driver(name).is_none());
     let mut wanted: Vec<Lookup> = unlabelled.map(|name| Lookup::Pod(PodKey::new(key.namespace(), name))).collect();
     // Of an application without executors only PodGroups may be left.
     let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref());

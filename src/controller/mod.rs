@@ -532,17 +532,23 @@ impl Controller {
                 break;
             }
             let Some(app) = self.queue.get(now.at) else { break };
-            executors += self.snapshot().apps.get(&app).map_or(0, |known| {
+            let (known, state) = (self.snapshot().apps.get(&app).cloned(), self.states.get(&app));
+            executors += known.as_ref().map_or(0, |known| {
                 let all = known.executors().len();
                 // Views are not looked up for this estimate.
                 let is_due = |state: &ApplicationState| {
                     state.recovery.is_due(state.recovery.pause(all, shortest_wait, None), now.at)
                 };
-                let checks = self.states.get(&app).is_none_or(is_due);
+                let checks = state.is_none_or(is_due);
                 known.unsettled() + if checks { all.min(MAX_EXECUTORS_PER_PLAN) } else { 0 }
             });
-            self.require_lookups(&app, policies, now);
-            self.nodes.observe(&app, self.store.snapshot(), &policies.nodes, now);
+            let sets = state.into_iter().flat_map(|state| state.sets.values());
+            let learned = sets.filter_map(|set| Some(set.driver.as_ref()?.name.clone())).collect();
+            self.require_lookups((&app, known.as_deref()), learned, policies, now);
+            if let Some(known) = &known {
+                self.nodes.observe((&app, known), self.store.snapshot(), &policies.nodes, now);
+            }
+            drop(known); // A shared application would be copied when it changes.
             if self.is_leader && self.has_synced() {
                 plans += usize::from(self.plan_application(&app, now, policies));
             }
@@ -624,7 +630,9 @@ impl Controller {
     fn record_exits(&mut self, now: Now, most: usize) {
         let was_recording = self.exits.has_batch();
         self.exits.decide(self.store.snapshot(), now, most);
-        self.exits.continue_batch(self.store.snapshot(), now, most).into_iter().for_each(|app| self.queue.add(app));
+        let ended = self.exits.continue_batch(self.store.snapshot(), now, most);
+        // A burst of exits is one plan, too.
+        ended.into_iter().for_each(|app| self.queue.add_after(app, now.at + PLAN_INTERVAL));
         for driver in self.exits.explaining_drivers() {
             self.lookups.refresh(Lookup::Pod(driver), now.at);
         }

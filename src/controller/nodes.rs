@@ -10,7 +10,7 @@ use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
 use crate::nodes::{NodeLedger, Suspicion};
 use crate::policy::NodeSettings;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Application, Snapshot};
 use crate::spark::ids::AppKey;
 use crate::text::shown;
 use crate::time::Now;
@@ -56,7 +56,13 @@ impl Nodes {
     }
 
     /// Records what nodes do to executors of an application that have not started.
-    pub(super) fn observe(&mut self, app: &AppKey, snapshot: &Snapshot, settings: &NodeSettings, now: Now) {
+    pub(super) fn observe(
+        &mut self,
+        app: (&AppKey, &Application),
+        snapshot: &Snapshot,
+        settings: &NodeSettings,
+        now: Now,
+    ) {
         self.is_changed |= self.ledger.observe(app, snapshot, settings, now);
     }
 

@@ -10,7 +10,7 @@ use super::fault::{self, FaultKind, Found, NodeFault};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exit::Exit;
 use crate::policy::NodeSettings;
-use crate::snapshot::{Executor, Snapshot, Stage};
+use crate::snapshot::{Application, Executor, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 use crate::time::Now;
 
@@ -187,8 +187,13 @@ impl NodeLedger {
 
     /// Records what nodes do to executors of an application that are bound and have not started. Returns whether a node became
     /// suspect.
-    pub fn observe(&mut self, app: &AppKey, snapshot: &Snapshot, settings: &NodeSettings, now: Now) -> bool {
-        let Some(known) = snapshot.apps.get(app) else { return false };
+    pub fn observe(
+        &mut self,
+        (app, known): (&AppKey, &Application),
+        snapshot: &Snapshot,
+        settings: &NodeSettings,
+        now: Now,
+    ) -> bool {
         let mut is_news = self.retract_started(app, snapshot);
         if known.counts().all(|counts| counts.pending == 0) {
             return is_news;

@@ -165,7 +165,8 @@ pub fn executor_sets<'s>(
     }
     // A tenant can write any owner into a workload: it is not the driver's if the driver itself has created executors.
     if sets.len() > 1 {
-        let creates: Vec<Creator> = sets.iter().filter(|set| set.index.is_some()).filter_map(|set| set.creator).collect();
+        let creates: Vec<Creator> =
+            sets.iter().filter(|set| set.index.is_some()).filter_map(|set| set.creator).collect();
         for set in &mut sets {
             let by_itself = set.driver.pod().is_some_and(|driver| creates.binary_search(&driver.creator).is_ok());
             let is_creator = set.driver.pod().is_some_and(|driver| set.creator == Some(driver.creator));

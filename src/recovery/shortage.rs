@@ -9,9 +9,7 @@ use crate::gang::GangScheduler;
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
-use crate::snapshot::{
-    DriverPhase, DriverPod, Exceeded, Executor, Group, GroupKey, SchedulingFields, Snapshot, Stage,
-};
+use crate::snapshot::{DriverPhase, DriverPod, Exceeded, Executor, Group, GroupKey, SchedulingFields, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 
 /// Exits within this time explain executors that do not exist.

@@ -272,7 +272,8 @@ impl Snapshot {
             // They are equal, so the texts are stored once.
             (executor.name, executor.uid) = (known.name.clone(), known.uid.clone());
         }
-        if let Some(alike) = interned(known.as_ref().filter(|_| !moved), self.apps.get(&app), &executor.template) {
+        let in_app = || self.apps.get(&app).map(|app| &**app);
+        if let Some(alike) = interned(known.as_ref().filter(|_| !moved), in_app, &executor.template) {
             executor.template = alike;
         }
         // An executor that moved was verified for its former application.
@@ -464,13 +465,13 @@ fn is_revived(known: &Executor, now: &Executor) -> bool {
 }
 
 /// The stored template that equals a new one.
-fn interned(
-    known: Option<&Arc<Executor>>,
-    app: Option<&Arc<Application>>,
+fn interned<'s>(
+    known: Option<&'s Arc<Executor>>,
+    app: impl FnOnce() -> Option<&'s Application>,
     template: &Template,
 ) -> Option<Arc<Template>> {
     let known = known.map(|executor| &executor.template).filter(|kept| ***kept == *template);
-    known.or_else(|| app?.interned(template)).cloned()
+    known.or_else(|| app()?.interned(template)).cloned()
 }
 
 fn present(followed: &ReferencedPod) -> Option<&Arc<DriverPod>> {

@@ -12,9 +12,7 @@ use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::checkpoint::FoundCheckpoint;
 use spark_usher::policy::Finished;
 use spark_usher::reconcile::Action;
-use spark_usher::snapshot::{
-    Batch, Change, Ended, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
-};
+use spark_usher::snapshot::{Batch, Change, Ended, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis};
 use spark_usher::spark::ids::PodKey;
 
 const MANY: u32 = 5000;

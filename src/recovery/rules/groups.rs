@@ -32,9 +32,8 @@ pub fn of_group(
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> Verdict {
-    let applies = waits_again(group)
-        && (pending == 0 || fault_injection::injected(Bug::PendingIgnored))
-        && !context.is_off(RULE);
+    let applies =
+        waits_again(group) && (pending == 0 || fault_injection::injected(Bug::PendingIgnored)) && !context.is_off(RULE);
     let Some(phase) = waits_in(group).filter(|_| applies) else {
         state.group_is_well(key);
         return Verdict::Nothing;

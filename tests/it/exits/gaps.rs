@@ -133,7 +133,8 @@ impl Cluster {
             for second in 0..seconds {
                 let exits = replica.step_after(1).exits;
                 assert!(exits.is_empty() || number == self.leader, "only the leader reports, second {second}");
-                self.reports.extend(exits.iter().map(|exit| (exit.executor.exec_id.unwrap().into(), exit.possibly_reported)));
+                self.reports
+                    .extend(exits.iter().map(|exit| (exit.executor.exec_id.unwrap().into(), exit.possibly_reported)));
             }
         }
     }
