@@ -265,7 +265,7 @@ impl Scenario {
         for burst in 0..1000 {
             let event = |event: usize| {
                 let number = event * 7919 % count;
-                let phase = if event / count.min(10_000) % 2 == 0 { "Pending" } else { "Running" };
+                let phase = if (event / count.min(10_000)).is_multiple_of(2) { "Pending" } else { "Running" };
                 Change::Pods(PodChange::Observed(self.recorded.observation(number, self.apps, phase, 300_000 + event)))
             };
             let some: Vec<Change> = (burst * 10..burst * 10 + 10).map(event).collect();
