@@ -326,4 +326,45 @@ mod tests {
         let other = Creator::of_pod("e", "v");
         assert_eq!(state.missing(other, (0, 9), &BTreeSet::from([1]), |_| true, now).len(), 1);
     }
+
+    #[test]
+    fn round_begins_in_time_for_every_rule_and_sooner_for_findings_and_views() {
+        let now = clock::instant();
+        let (at, seconds) = (|seconds| now + Duration::from_secs(seconds), Duration::from_secs);
+        let mut state = RecoveryState { last_round: Some(now), ..RecoveryState::default() };
+        let pauses = |state: &RecoveryState, executors| {
+            let pause = |wait, view| state.pause(executors, seconds(wait), view).as_secs();
+            [pause(0, None), pause(20, None), pause(600, None), pause(600, Some(now)), pause(600, Some(at(1)))]
+        };
+        assert_eq!(pauses(&state, 10), [5, 20, 60, 60, 5]);
+        assert_eq!(pauses(&state, LARGE + 1), [60; 5]);
+        state.has_findings = true;
+        assert_eq!(pauses(&state, 10), [5; 5]);
+        assert!(!state.is_due(seconds(20), at(19)) && state.is_due(seconds(20), at(20)));
+        assert_eq!(state.round_after_change(seconds(20)), Some(at(20)));
+        state.due = Some(at(7));
+        assert!(!state.is_due(seconds(20), at(6)) && state.is_due(seconds(20), at(7)));
+        assert_eq!(state.round_after_change(seconds(20)), Some(at(7)));
+        assert!(RecoveryState::default().is_due(ROUND, now), "the first plan begins one");
+    }
+
+    #[test]
+    fn settled_application_forgets_conditions_but_not_what_was_reported_and_counted() {
+        let (mut state, now, uid) = (RecoveryState::default(), clock::instant(), Arc::<str>::from("u"));
+        state.rest(now);
+        assert!(state.is_empty());
+        state.has_findings = true;
+        state.observe_gone(&BTreeSet::from([None]), now);
+        state.lingering_since(&uid, now);
+        state.uncontradicted_since(&uid, true, now);
+        state.count(&uid, now);
+        assert!(state.report(RecoveryRule::Orphans, &uid, now) && state.withhold(RecoveryRule::Orphans, &uid));
+        state.rest(now);
+        assert!(!state.has_findings && state.gone_since(None).is_none());
+        assert!(state.lingering.is_empty() && state.contradicted.is_empty());
+        assert!(!state.report(RecoveryRule::Orphans, &uid, now) && !state.withhold(RecoveryRule::Orphans, &uid));
+        assert_eq!(state.count(&uid, now), Some(now));
+        state.rest(now + REPORT_AGAIN);
+        assert!(state.report(RecoveryRule::Orphans, &uid, now + REPORT_AGAIN));
+    }
 }

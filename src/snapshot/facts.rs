@@ -72,8 +72,8 @@ pub struct Executor {
     pub node: Option<Arc<str>>,
     /// When it was first observed, by our own clock; kept while its uid is the same. Not read from the pod.
     pub first_seen: Option<Instant>,
-    /// How long after that it was first observed in its current [stage](super::Stage), in tenths of a second, rounded up: a snapshot of 100,000
-    /// executors has no room for another instant. Not read from the pod.
+    /// How long after that it was first observed in its current [stage](super::Stage), in tenths of a second, rounded up: another
+    /// instant for each of 100,000 executors takes 1 MB. Not read from the pod.
     pub(super) stage_after: u32,
     /// Its diagnostics, if it reports a problem.
     pub diagnostics: Option<Arc<PodDiagnostics>>,

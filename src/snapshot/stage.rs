@@ -80,3 +80,51 @@ impl Executor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{Change, ObservedPod, PodChange, SchedulingKeys, Snapshot};
+    use crate::spark::pod::Pod;
+
+    fn executor(version: u32, status: &str, at: Instant) -> ObservedPod {
+        let json = format!(
+            r#"{{"metadata":{{"name":"e","namespace":"n","uid":"u","resourceVersion":"{version}","labels":
+            {{"spark-role":"executor","spark-app-selector":"a","spark-exec-id":"1"}}}},
+            "spec":{{"nodeName":"w","restartPolicy":"Never","containers":[]}},"status":{status}}}"#
+        );
+        let mut seen = ObservedPod::of(&Pod::read_whole(json.as_bytes()).unwrap(), &SchedulingKeys::default()).unwrap();
+        seen.observed_at(at);
+        seen
+    }
+
+    #[test]
+    fn stage_begins_when_it_was_first_observed_and_never_sooner() {
+        let (mut snapshot, first) = (Snapshot::default(), crate::runtime::clock::instant());
+        let at = |millis| first + Duration::from_millis(millis);
+        let mut seen = |version, status, millis| {
+            snapshot.apply(Change::Pods(PodChange::Observed(executor(version, status, at(millis)))));
+            let (_, executor) = snapshot.executor("n", "e").unwrap();
+            (executor.first_seen, executor.stage(), executor.stage_seen())
+        };
+        let (pending, running) = (r#"{"phase":"Pending"}"#, r#"{"phase":"Running"}"#);
+        assert_eq!(seen(1, pending, 0), (Some(first), Stage::Starting, Some(first)));
+        assert_eq!(seen(2, pending, 4000), (Some(first), Stage::Starting, Some(first)));
+        assert_eq!(seen(3, running, 5001), (Some(first), Stage::Running, Some(at(5100))));
+        assert_eq!(seen(4, running, 9000), (Some(first), Stage::Running, Some(at(5100))));
+        assert_eq!(seen(5, pending, 9000), (Some(first), Stage::Starting, Some(at(9000))));
+    }
+
+    #[test]
+    fn executor_is_settled_if_only_its_driver_can_make_it_concern_a_rule() {
+        let is_settled = |status: &str| match executor(1, status, crate::runtime::clock::instant()) {
+            ObservedPod::Executor(_, executor) => executor.is_settled(),
+            other => panic!("{other:?}"),
+        };
+        assert!(is_settled(r#"{"phase":"Running"}"#));
+        assert!(is_settled(r#"{"phase":"Succeeded"}"#) && is_settled(r#"{"phase":"Failed"}"#));
+        assert!(!is_settled(r#"{"phase":"Pending"}"#), "it is bound to a node and may be stuck");
+        assert!(!is_settled(r#"{"phase":"Unknown"}"#));
+        assert!(!is_settled(r#"{"phase":"Failed","reason":"Evicted"}"#), "its pod may be left behind");
+    }
+}

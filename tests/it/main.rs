@@ -40,6 +40,7 @@ mod recovery;
 mod reference;
 mod rotation;
 mod scheduling;
+mod slow_readers;
 mod snapshot;
 mod snapshot_metrics;
 mod store;
