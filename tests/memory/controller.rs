@@ -47,16 +47,16 @@ fn compare(scenario: &Scenario, all: &[Expected]) {
 #[test]
 fn one_large_application() {
     compare(
-        &Scenario::owned("1 × 2,000", 1, 2_000),
+        &Scenario::owned("1 × 1,000", 1, 1_000),
         &[
-            expected("the first list and every plan", [3, 0, 0], 5.2),
+            expected("the first list and every plan", [3, 0, 0], 5.3),
             expected("1,000 events per second and their plans", [40, 0, 0], 2.6),
-            expected("one event and its plan", [100, 0, 0], 14.7),
-            expected("a minute without events", [1, 0, 0], 22.6),
-            expected("a poll in which every pod is newer", [0, 0, 0], 1.7),
-            expected("a relist of all pods", [2, 0, 0], 4.7),
-            expected("every executor fails, then ten minutes", [32, 0, 2000], 26.1),
-            expected("every executor is deleted, then ten minutes", [15, 0, 0], 14.3),
+            expected("one event and its plan", [100, 0, 0], 13.6),
+            expected("a minute without events", [1, 0, 0], 8.9),
+            expected("a poll in which every pod is newer", [0, 0, 0], 1.8),
+            expected("a relist of all pods", [2, 0, 0], 4.8),
+            expected("every executor fails, then ten minutes", [20, 0, 1000], 23.8),
+            expected("every executor is deleted, then ten minutes", [14, 0, 0], 15.2),
         ],
     );
 }
@@ -64,16 +64,16 @@ fn one_large_application() {
 #[test]
 fn many_small_applications() {
     compare(
-        &Scenario::owned("2,000 × 1", 2_000, 2_000),
+        &Scenario::owned("1,000 × 1", 1_000, 1_000),
         &[
-            expected("the first list and every plan", [6000, 0, 0], 41.8),
-            expected("1,000 events per second and their plans", [9760, 0, 0], 13.4),
-            expected("one event and its plan", [340, 0, 0], 35.7),
-            expected("a minute without events", [2000, 0, 0], 37554.8),
-            expected("a poll in which every pod is newer", [0, 0, 0], 1.7),
-            expected("a relist of all pods", [2256, 0, 0], 19.1),
-            expected("every executor fails, then ten minutes", [23308, 0, 2000], 147.3),
-            expected("every executor is deleted, then ten minutes", [25296, 0, 0], 100.9),
+            expected("the first list and every plan", [3000, 0, 0], 41.9),
+            expected("1,000 events per second and their plans", [9760, 0, 0], 12.3),
+            expected("one event and its plan", [340, 0, 0], 35.3),
+            expected("a minute without events", [1000, 0, 0], 8723.9),
+            expected("a poll in which every pod is newer", [0, 0, 0], 1.8),
+            expected("a relist of all pods", [1256, 0, 0], 20.2),
+            expected("every executor fails, then ten minutes", [12000, 0, 1000], 152.0),
+            expected("every executor is deleted, then ten minutes", [12256, 0, 0], 99.0),
         ],
     );
 }
@@ -81,16 +81,16 @@ fn many_small_applications() {
 #[test]
 fn many_gangs() {
     compare(
-        &Scenario::gangs("400 gangs", 400, 2_000),
+        &Scenario::gangs("200 gangs", 200, 1_000),
         &[
-            expected("the first list and every plan", [1200, 0, 1600], 55.5),
-            expected("1,000 events per second and their plans", [3600, 0, 3600], 24.8),
-            expected("one event and its plan", [467, 0, 462], 267.1),
-            expected("a minute without events", [400, 0, 400], 30809.6),
-            expected("a poll in which every pod is newer", [0, 0, 0], 1.7),
-            expected("a relist of all pods", [656, 0, 656], 23.7),
-            expected("every executor fails, then ten minutes", [6916, 0, 8192], 194.3),
-            expected("every executor is deleted, then ten minutes", [5856, 0, 5636], 147.8),
+            expected("the first list and every plan", [600, 0, 800], 55.3),
+            expected("1,000 events per second and their plans", [1800, 0, 1800], 14.8),
+            expected("one event and its plan", [271, 0, 268], 166.4),
+            expected("a minute without events", [200, 0, 200], 15833.5),
+            expected("a poll in which every pod is newer", [0, 0, 0], 1.8),
+            expected("a relist of all pods", [400, 0, 400], 28.1),
+            expected("every executor fails, then ten minutes", [2992, 0, 3592], 168.8),
+            expected("every executor is deleted, then ten minutes", [2800, 0, 2800], 144.3),
         ],
     );
 }
@@ -98,7 +98,7 @@ fn many_gangs() {
 /// Allocated bytes of the snapshot for each executor, as the benchmark `store` fills it.
 #[test]
 fn bytes_per_executor() {
-    const EXECUTORS: usize = 20_000;
+    const EXECUTORS: usize = 10_000;
     let recorded = Recorded::read();
     let mut store = Store::default();
     let measured = measure(|| {
@@ -109,5 +109,5 @@ fn bytes_per_executor() {
     });
     let each = measured.bytes_current as f64 / EXECUTORS as f64;
     println!("{each:.0} bytes per executor");
-    assert!(each <= 530.0, "{each} bytes per executor");
+    assert!(each <= 545.0, "{each} bytes per executor");
 }
