@@ -124,14 +124,18 @@ impl Nodes {
     pub(super) fn reports(&mut self, snapshot: &Snapshot, settings: &NodeSettings, now: Instant) -> Vec<NodeReport> {
         let Nodes { ledger, reported, reads, .. } = self;
         let mut due: Vec<(&Arc<str>, &Suspicion)> = ledger.suspects().collect();
+        // Each step asks: Nodes that do not exist are neither reported nor sorted.
         due.retain(|(name, suspicion)| {
+            if !snapshot.nodes.contains_key(*name) {
+                return false;
+            }
             // The message names the schedulers, if they become known soon.
             let is_read = reads.get(&**name).is_some_and(|(_, is_answered)| *is_answered);
             let at = reported.get(&**name);
             (is_read || now.saturating_duration_since(suspicion.since) >= READ_LIMIT)
                 && at.is_none_or(|at| now.saturating_duration_since(*at) >= REPORT_INTERVAL)
         });
-        due.sort_by_key(|(name, suspicion)| (std::cmp::Reverse(suspicion.executors), (*name).clone()));
+        due.sort_unstable_by(|(a, of_a), (b, of_b)| of_b.executors.cmp(&of_a.executors).then_with(|| a.cmp(b)));
         let mut reports = Vec::new();
         for (name, suspicion) in due.into_iter().take(MAX_REPORTS) {
             let Some(node) = snapshot.nodes.get(name) else { continue };
