@@ -104,7 +104,7 @@ struct Listing {
     proven: Vec<PodKey>,
 }
 
-/// Number of open confirmations. The next poll finds further ones again.
+/// How many differences of one poll are open. The next poll finds further ones again.
 const MAX_OPEN: usize = 1024;
 
 /// What has to be confirmed.
@@ -179,6 +179,8 @@ pub(super) struct Confirmations {
     listed_version: Option<SmolStr>,
     /// Executors whose deletion the LIST of their namespace proves.
     proven_absent: VecDeque<PodKey>,
+    /// How many more differences of the current poll may be opened: absences, which lists and the watch show, leave no fewer.
+    room: usize,
     /// The oldest version of the differences beyond [`MAX_OPEN`], which are not kept.
     oldest_beyond: Option<u64>,
     /// If a poll leaves more pods to confirm than [`MAX_LOOKUPS`], the next poll continues after this one.
@@ -203,6 +205,7 @@ impl Confirmations {
             listing: None,
             listed_version: None,
             proven_absent: VecDeque::new(),
+            room: MAX_OPEN,
             oldest_beyond: None,
             last_lookup: None,
         }
@@ -249,7 +252,7 @@ impl Confirmations {
         self.rests = self.rests.saturating_sub(1);
         // Closes the differences of the previous poll: this poll finds again what still differs.
         self.open.retain(|pod, check| !check.is_of_poll() || self.lookups.is_in_flight(pod));
-        self.oldest_beyond = None;
+        (self.room, self.oldest_beyond) = (MAX_OPEN, None);
         let cursor = Cursor::default();
         let PollResult { version, present, differing } = polled;
         let differing = differing.into_iter();
@@ -334,9 +337,13 @@ impl Confirmations {
 
     /// Opens a confirmation of a difference, unless one is open for this pod.
     fn open_confirmation(&mut self, pod: PodKey, check: Confirmation) {
-        if self.open.len() < MAX_OPEN {
-            self.open.entry(pod).or_insert(check);
-        } else if !self.open.contains_key(&pod) {
+        if self.open.contains_key(&pod) {
+            return;
+        }
+        if let Some(room) = self.room.checked_sub(1) {
+            self.room = room;
+            self.open.insert(pod, check);
+        } else {
             self.oldest_beyond = self.oldest_beyond.into_iter().chain(check.version()).min();
         }
     }

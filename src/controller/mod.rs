@@ -57,7 +57,7 @@ use crate::lifecycle::exit::Exit;
 use crate::lifecycle::exits::Exits;
 use crate::nodes::NodeLedger;
 use crate::policy::{DriverAccess, Policies, RecoveryRule};
-use crate::reconcile::{Action, ApplicationState, MAX_EXECUTORS_PER_PLAN, plan};
+use crate::reconcile::{Action, ApplicationState, plan};
 use crate::recovery::RecoveryFindings;
 use crate::recovery::budget::{Attempt, DeletionBudget};
 use crate::recovery::cost::{self, Amount, CostLedger, GivenBack, WasteCause};
@@ -526,22 +526,13 @@ impl Controller {
     /// Plans applications from the queue, as many as one step may. Returns how many.
     fn process_queue(&mut self, now: Now, policies: &Policies) -> usize {
         let (mut executors, mut plans) = (0, 0);
-        let shortest_wait = policies.recovery.shortest_wait();
         for _ in 0..MAX_APPS_PER_STEP {
             if executors >= MAX_EXECUTORS_PER_STEP {
                 break;
             }
             let Some(app) = self.queue.get(now.at) else { break };
             let (known, state) = (self.snapshot().apps.get(&app).cloned(), self.states.get(&app));
-            executors += known.as_ref().map_or(0, |known| {
-                let all = known.executors().len();
-                // Views are not looked up for this estimate.
-                let is_due = |state: &ApplicationState| {
-                    state.recovery.is_due(state.recovery.pause(all, shortest_wait, None), now.at)
-                };
-                let checks = state.is_none_or(is_due);
-                known.unsettled() + if checks { all.min(MAX_EXECUTORS_PER_PLAN) } else { 0 }
-            });
+            executors += known.as_ref().map_or(0, |known| known.unsettled());
             let sets = state.into_iter().flat_map(|state| state.sets.values());
             let learned = sets.filter_map(|set| Some(set.driver.as_ref()?.name.clone())).collect();
             self.require_lookups((&app, known.as_deref()), learned, policies, now);
@@ -549,28 +540,32 @@ impl Controller {
                 self.nodes.observe((&app, known), self.store.snapshot(), &policies.nodes, now);
             }
             drop(known); // A shared application would be copied when it changes.
-            if self.is_leader && self.has_synced() {
-                plans += usize::from(self.plan_application(&app, now, policies));
+            if self.is_leader
+                && self.has_synced()
+                && let Some(visited) = self.plan_application(&app, now, policies)
+            {
+                plans += 1;
+                executors += visited;
             }
             self.queue.done(&app);
         }
         plans
     }
 
-    /// Plans an application, unless that has to wait. Returns whether it did.
-    fn plan_application(&mut self, app: &AppKey, now: Now, policies: &Policies) -> bool {
+    /// Plans an application, unless that has to wait. Returns how many executors a round of the recovery rules visited if it did.
+    fn plan_application(&mut self, app: &AppKey, now: Now, policies: &Policies) -> Option<usize> {
         match self.rate_limit.hold(app, now.at, self.store.snapshot()) {
             Hold::Free => {}
             Hold::Until(at) => {
                 self.queue.add_after(app.clone(), at);
-                return false;
+                return None;
             }
-            Hold::InFlight => return false,
+            Hold::InFlight => return None,
         }
         if let Some(until) = self.lookups.hold_until(app, now.at) {
             // The answer enqueues it sooner.
             self.queue.add_after(app.clone(), until);
-            return false;
+            return None;
         }
         let state = self.states.entry(app.clone()).or_default();
         let budget = &mut self.deletion_budget;
@@ -580,7 +575,7 @@ impl Controller {
             self.states.remove(app);
             self.recovery.forget(app);
         }
-        let later = plan.requeue_at;
+        let (later, visited) = (plan.requeue_at, plan.visited);
         let left = self.driver_polls.require(app, std::mem::take(&mut plan.drivers), now.at);
         self.forget_views(left, now);
         if let Some(found) = plan.recovery.take() {
@@ -598,7 +593,7 @@ impl Controller {
         if let Some(at) = later.into_iter().chain(paused).chain(resync).min() {
             self.queue.add_after(app.clone(), at);
         }
-        true
+        Some(visited)
     }
 
     /// Enqueues applications that changed.
@@ -665,13 +660,13 @@ impl Controller {
             return Some(now + EXIT_INTERVAL);
         }
         let plans = self.is_leader && self.has_synced();
-        let poll = self.polls.next().filter(|_| plans);
+        let own = self.polls.next().into_iter().chain(self.nodes.next_visit()).filter(|_| plans);
         let walk = (self.resync.is_some() || self.has_pending_parts()).then_some(now);
         let reads = self.lookups.next_due(now).into_iter().chain(self.confirmations.next_due(now));
         let reads = reads.chain(self.driver_polls.next_due(now));
         let ends = self.store.next_of(self.exit_subscriber, now).filter(|_| self.synced.contains(PODS));
         let subscribers = self.store.next_of(self.plan_subscriber, now).into_iter().chain(ends);
-        let work = self.queue.next(now).into_iter().chain(walk).chain(poll).chain(subscribers);
+        let work = self.queue.next(now).into_iter().chain(walk).chain(own).chain(subscribers);
         reads.chain(work).chain([self.next_prune]).min()
     }
 }

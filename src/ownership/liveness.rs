@@ -90,6 +90,11 @@ impl<'s> ExecutorSet<'s> {
         proven.map(|counts| &counts.template)
     }
 
+    /// How many of them are live and not being deleted.
+    pub fn undeleted(&self) -> usize {
+        self.counts.iter().map(|counts| counts.undeleted).sum()
+    }
+
     /// Their live driver, if it is their creator, or owns the workload that creates them.
     pub fn own_driver(&self) -> Option<&Arc<DriverPod>> {
         self.driver.pod().filter(|_| self.is_own)

@@ -8,7 +8,7 @@ use imbl::OrdMap;
 use crate::snapshot::{Executor, ExecutorKey};
 
 /// A plan visits at most this many executors,
-pub const MAX_EXECUTORS_PER_PLAN: usize = 4096;
+const MAX_EXECUTORS_PER_PLAN: usize = 4096;
 /// and stops once it has this many actions for them.
 const MAX_ACTIONS: usize = 512;
 

@@ -31,7 +31,6 @@ use crate::time::Now;
 use context::PlanContext;
 
 pub use action::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, Recover};
-pub use batch::MAX_EXECUTORS_PER_PLAN;
 pub use plan::Plan;
 pub(crate) use podgroups::owner_reference;
 pub use state::ApplicationState;

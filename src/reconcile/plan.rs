@@ -23,6 +23,8 @@ pub struct Plan {
     pub waste: BTreeMap<WasteCause, Amount>,
     /// How many more pods rules would have deleted, were deletions not off.
     pub withheld: BTreeMap<RecoveryRule, u32>,
+    /// How many executors the round of the recovery rules visited.
+    pub visited: usize,
     /// When the next grace is over.
     pub requeue_at: Option<Instant>,
     /// Creators with too many executors for one plan: this plan contains only a part of their actions.

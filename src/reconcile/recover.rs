@@ -51,6 +51,7 @@ pub(super) fn plan(
     let recovery = &plan_context.policies.recovery;
     if recovery.is_off() {
         state.recovery = RecoveryState::default();
+        budget.rules_are_off(now.at);
         budget.begin_round(plan_context.key);
         plan.recovery = Some(RecoveryReport::default());
         return;
@@ -66,8 +67,11 @@ pub(super) fn plan(
     let is_gone = |set: &&ExecutorSet<'_>| set.driver == DriverLiveness::Gone;
     let gone: BTreeSet<Option<Creator>> = plan_context.sets.iter().filter(is_gone).map(|set| set.creator).collect();
     state.recovery.observe_gone(&gone, now.at);
+    // An executor may live for less than the time between two rounds.
+    state.recovery.retain_empty(|driver| plan_context.of_driver(driver).all(|set| set.undeleted() == 0));
     let executors = plan_context.app.executors().len();
-    let pause = state.recovery.pause(executors, recovery.shortest_wait(), newest_view(plan_context));
+    let newest_view = newest_view(plan_context);
+    let pause = state.recovery.pause(executors, recovery.shortest_wait(), newest_view);
     if !state.recovery.is_due(pause, now.at) {
         plan.continues_round = true;
         let next = state.recovery.round_after_change(pause);
@@ -94,8 +98,7 @@ pub(super) fn plan(
         budget.begin_round(plan_context.key);
         state.round = RecoveryReport::default();
         state.round_due = None;
-        state.recovery.last_round = Some(now.at);
-        state.recovery.measured_since(now.at);
+        (state.recovery.last_round, state.recovery.judged_view) = (Some(now.at), newest_view);
     }
     let mut round = Round { context, state, budget, plan, events: Vec::new() };
     let mut position = round.state.recovery.position.take();
@@ -104,6 +107,7 @@ pub(super) fn plan(
         // The sets are sorted by their creator.
         let Ok(at) = sets.binary_search_by_key(&creator, |of| of.set.creator) else { return false };
         let Some(of) = sets.get(at) else { return false };
+        round.plan.visited += 1;
         round.measure(of, executor);
         let verdict = rules::of_executor(&round.context, of, executor, &mut round.state.recovery);
         round.take(verdict, creator)
@@ -170,8 +174,7 @@ impl<'v> Round<'_, 'v> {
         let Some((cause, since)) = cost::of_executor(&self.context, of, executor, recovery) else {
             return recovery.keep_counted(&executor.uid, now);
         };
-        let from = self.budget.since().max(recovery.measured_since(now));
-        let time = cost::uncounted(since, recovery.count(&executor.uid, now), from, now);
+        let time = cost::uncounted(since, recovery.count(&executor.uid, now), self.budget.measured_since(), now);
         let amount = Amount::of(&executor.template.requests, time);
         self.plan.waste.entry(cause).or_default().add(amount);
     }
@@ -254,7 +257,7 @@ impl<'v> Round<'_, 'v> {
                 && !executor.deleting
                 && !(executor.state == ExecutorPodState::Pending && fault_injection::injected(Bug::PendingIsNothing))
                 // The pod that controls an executor may not be its driver.
-                && (counts().any(|counts| counts.has(executor)) || may_drive(driver, executor))
+                && may_drive(driver, executor)
         };
         let view = of.view.as_ref().map(|(view, _)| *view);
         // Any tenant can label any number of pods as the driver: only one that may have executors looks at them.
@@ -263,8 +266,9 @@ impl<'v> Round<'_, 'v> {
             set.counts.iter().any(|counts| is_related(counts))
         };
         let has_executors = driver.phase == DriverPhase::Running
-            && (counts().any(|counts| counts.live > 0) || plan_context.sets.iter().any(may_have))
-            && plan_context.app.executors().values().any(|executor| is_wanted(executor));
+            && (all().any(|set| set.undeleted() > 0)
+                || plan_context.sets.iter().any(may_have)
+                    && plan_context.app.executors().values().any(|executor| is_wanted(executor)));
         let sets = plan_context.of_driver(&driver.uid);
         let replicas = target::replicas(self.context.snapshot, self.context.key, driver, sets);
         let target = target::target(self.context.snapshot, self.context.key, driver, view, replicas);

@@ -25,9 +25,10 @@ pub(super) fn is_settled(context: &PlanContext<'_>) -> bool {
             }))
 }
 
-/// The labelled drivers of the application, and those of its executors.
+/// The labelled drivers of the application, and those of its executors, each of these once: many sets may have one driver.
 fn drivers<'c>(context: &'c PlanContext<'_>) -> impl Iterator<Item = &'c DriverPod> {
-    let own = context.sets.iter().filter_map(ExecutorSet::own_driver);
+    let of_one = context.by_driver.chunk_by(|(a, _), (b, _)| a == b);
+    let own = of_one.filter_map(|sets| sets.iter().find_map(|(_, set)| set.own_driver()));
     context.app.drivers.iter().chain(own).map(|driver| &**driver)
 }
 
@@ -45,7 +46,7 @@ fn is_set_settled(context: &PlanContext<'_>, set: &ExecutorSet<'_>) -> bool {
 /// Whether a driver runs Spark, and has executors if it wants some.
 fn is_driver_settled(context: &PlanContext<'_>, driver: &DriverPod) -> bool {
     let sets = || context.of_driver(&driver.uid);
-    let has_executors = || sets().flat_map(|set| &set.counts).any(|counts| counts.live > 0);
+    let has_executors = || sets().flat_map(|set| &set.counts).any(|counts| counts.undeleted > 0);
     let wants_some = || {
         let replicas = target::replicas(context.snapshot, context.key, driver, sets());
         let target = target::target(context.snapshot, context.key, driver, None, replicas);

@@ -24,6 +24,8 @@ const MAX_DOUBLINGS: u32 = 5;
 pub struct DeletionBudget {
     /// When this replica became leader.
     since: Instant,
+    /// Since when it has, with rules that are not all off.
+    measured_since: Instant,
     /// All deletions.
     cluster: Log,
     /// How many deletions are reserved in the whole cluster.
@@ -164,6 +166,7 @@ impl DeletionBudget {
     pub fn new(now: Instant) -> DeletionBudget {
         DeletionBudget {
             since: now,
+            measured_since: now,
             cluster: Log::default(),
             reserved: 0,
             namespaces: BTreeMap::new(),
@@ -173,16 +176,21 @@ impl DeletionBudget {
 
     /// This replica is leader again: meanwhile another one may have deleted pods.
     pub(crate) fn leads_since(&mut self, now: Instant) {
-        self.since = now;
+        (self.since, self.measured_since) = (now, now);
         // Nothing of what was planned before begins.
         self.reserved = 0;
         self.namespaces.values_mut().for_each(|(_, reserved)| *reserved = 0);
         self.apps.values_mut().for_each(|spent| spent.reserved.clear());
     }
 
-    /// When this replica became leader.
-    pub fn since(&self) -> Instant {
-        self.since
+    /// Every rule is off: nothing is measured.
+    pub(crate) fn rules_are_off(&mut self, now: Instant) {
+        self.measured_since = now;
+    }
+
+    /// Since when costs have been measured: this replica leads, and a rule is on.
+    pub fn measured_since(&self) -> Instant {
+        self.measured_since
     }
 
     /// A round of an application begins: what the previous one reserved, and did not begin, is planned again or void.

@@ -34,6 +34,8 @@ const MAX_REPORTED: usize = 4096;
 pub struct RecoveryState {
     /// When the last round of checks began.
     pub(crate) last_round: Option<Instant>,
+    /// The time of the newest view that it judged.
+    pub(crate) judged_view: Option<Instant>,
     /// When a rule's time is over: the next round begins then.
     pub(crate) due: Option<Instant>,
     /// Whether the last round has found something.
@@ -59,8 +61,6 @@ pub struct RecoveryState {
     waiting_groups: BTreeMap<GroupKey, Instant>,
     /// Until when the cost of an executor was counted while it did no work, and when it was last visited, by its uid.
     counted: BTreeMap<Arc<str>, (Instant, Instant)>,
-    /// Since when costs are measured without a gap.
-    measured_since: Option<Instant>,
     /// Pods that rules would have deleted, were deletions not off, by rule and the pod's uid.
     withheld: BTreeSet<(RecoveryRule, Arc<str>)>,
     /// When findings were last reported, by rule and the pod's uid.
@@ -96,10 +96,10 @@ impl RecoveryState {
         self.reported.retain(|_, last| now.saturating_duration_since(*last) < REPORT_AGAIN);
         let last = std::mem::take(self);
         // What was counted or reported once is not again.
-        let RecoveryState { last_round, measured_since, counted, withheld, reported, .. } = last;
+        let RecoveryState { last_round, judged_view, counted, withheld, reported, .. } = last;
         let lingering = if fault_injection::injected(Bug::LingersForever) { last.lingering } else { BTreeMap::new() };
         let nothing = RecoveryState::default();
-        *self = RecoveryState { last_round, measured_since, counted, withheld, reported, lingering, ..nothing };
+        *self = RecoveryState { last_round, judged_view, counted, withheld, reported, lingering, ..nothing };
     }
 
     /// Whether a round of checks begins or continues now. `pause` is the time between two rounds ([`RecoveryState::pause`]).
@@ -110,14 +110,15 @@ impl RecoveryState {
 
     /// The time between two rounds of an application with this number of executors, if no rule's time is over before.
     ///
-    /// What changes after a round is found by the next one in time if that begins within the shortest time that a rule waits
-    /// (`shortest_wait`). Only what may end a finding, and a view that is newer than the last round, does not wait. Rounds of very
-    /// large applications take several plans, and do not follow every change.
+    /// The stage of a pod is found by the next round in time if that begins within the shortest time that a rule waits
+    /// (`shortest_wait`); what begins in a round, such as the time without executors, is found that much later. Only what may end a
+    /// finding, and a view that no round has judged, does not wait. Rounds of very large applications take several plans, and do not
+    /// follow every change.
     pub(crate) fn pause(&self, executors: usize, shortest_wait: Duration, newest_view: Option<Instant>) -> Duration {
         if executors > LARGE {
             return ROUND;
         }
-        if self.has_findings || newest_view.is_some_and(|view| self.last_round.is_none_or(|last| view > last)) {
+        if self.has_findings || newest_view.is_some_and(|view| self.judged_view.is_none_or(|judged| view > judged)) {
             return SHORTEST_ROUND;
         }
         shortest_wait.clamp(SHORTEST_ROUND, ROUND)
@@ -196,11 +197,6 @@ impl RecoveryState {
         }
     }
 
-    /// Since when costs are measured without a gap.
-    pub(crate) fn measured_since(&mut self, now: Instant) -> Instant {
-        *self.measured_since.get_or_insert(now)
-    }
-
     /// The rows of a view to check now, at most this many: those after the last ones, from the first again.
     pub(super) fn rows_to_check(&mut self, driver: Creator, rows: usize, most: usize) -> Range<usize> {
         let begin = self.next_row.remove(&driver).filter(|next| *next < rows).unwrap_or_default();
@@ -249,6 +245,11 @@ impl RecoveryState {
 
     pub(super) fn has_executors(&mut self, uid: &str) {
         self.empty.remove(uid);
+    }
+
+    /// Ends the time without executors of the drivers that have some.
+    pub(crate) fn retain_empty(&mut self, is_empty: impl Fn(&str) -> bool) {
+        self.empty.retain(|uid, _| is_empty(uid));
     }
 
     pub(super) fn group_waits_since(&mut self, key: &GroupKey, now: Instant) -> Instant {
@@ -306,6 +307,16 @@ mod tests {
     use crate::runtime::clock;
 
     #[test]
+    fn view_that_was_read_before_a_round_and_judged_by_none_does_not_wait() {
+        let (began, wait) = (clock::instant(), Duration::from_secs(60));
+        let at = |seconds| began + Duration::from_secs(seconds);
+        // The request was sent at 29 s, a round began at 30 s with the view of 0 s, and then the answer arrived.
+        let state = RecoveryState { last_round: Some(at(30)), judged_view: Some(began), ..Default::default() };
+        assert_eq!(state.pause(1, wait, Some(began)), wait);
+        assert_eq!(state.pause(1, wait, Some(at(29))), SHORTEST_ROUND);
+    }
+
+    #[test]
     fn executors_that_are_missing_are_forgotten_once_the_view_has_them_no_more() {
         let (mut state, now, driver) = (RecoveryState::default(), clock::instant(), Creator::of_pod("d", "u"));
         // A driver whose rows have other ids in every view, read in parts: the ids between two parts are in none of them.
@@ -331,7 +342,7 @@ mod tests {
     fn round_begins_in_time_for_every_rule_and_sooner_for_findings_and_views() {
         let now = clock::instant();
         let (at, seconds) = (|seconds| now + Duration::from_secs(seconds), Duration::from_secs);
-        let mut state = RecoveryState { last_round: Some(now), ..RecoveryState::default() };
+        let mut state = RecoveryState { last_round: Some(now), judged_view: Some(now), ..RecoveryState::default() };
         let pauses = |state: &RecoveryState, executors| {
             let pause = |wait, view| state.pause(executors, seconds(wait), view).as_secs();
             [pause(0, None), pause(20, None), pause(600, None), pause(600, Some(now)), pause(600, Some(at(1)))]

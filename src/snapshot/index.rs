@@ -7,6 +7,7 @@ use imbl::OrdMap;
 
 use super::facts::{Executor, ExecutorKey, Template};
 use crate::annotations;
+use crate::fault_injection::{self, Bug};
 use crate::signature::{Creator, StatedCreator};
 use crate::spark::state::ExecutorPodState;
 
@@ -40,6 +41,8 @@ pub struct TemplateCounts {
     pub live: usize,
     /// How many are live and pending.
     pub pending: usize,
+    /// How many are live and not being deleted.
+    pub undeleted: usize,
     /// How many run or have run.
     pub ran: usize,
     /// How many are not settled ([`Executor::is_settled`]).
@@ -77,7 +80,10 @@ impl TemplateCounts {
         let is_live = executor.is_live();
         count(&mut self.total, true);
         count(&mut self.live, is_live);
-        count(&mut self.pending, is_live && executor.state == ExecutorPodState::Pending);
+        let is_pending = executor.state == ExecutorPodState::Pending;
+        count(&mut self.pending, is_live && is_pending);
+        let is_nothing = is_pending && fault_injection::injected(Bug::PendingIsNothing);
+        count(&mut self.undeleted, is_live && !executor.deleting && !is_nothing);
         count(&mut self.ran, has_run(executor));
         count(&mut self.unsettled, !executor.is_settled());
         count(&mut self.uncleared, executor.needs_cleanup());
@@ -138,6 +144,7 @@ impl CreatorIndex {
                 total: 0,
                 live: 0,
                 pending: 0,
+                undeleted: 0,
                 ran: 0,
                 unsettled: 0,
                 uncleared: 0,

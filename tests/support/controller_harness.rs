@@ -27,6 +27,8 @@ pub struct ControllerHarness {
     pub leader_state: LeaderState,
     /// Executors without labels, by name and uid: only a list of all pods contains them.
     pub unlabelled: Vec<(String, String)>,
+    /// Whether LISTs of all pods of a namespace fail.
+    pub lists_fail: bool,
     /// The number of LISTs of all pods of a namespace.
     pub lists: usize,
 }
@@ -38,8 +40,16 @@ impl ControllerHarness {
         let at = Instant::now();
         let controller = Controller::new(at, Settings::default());
         let (since, leader_state) = (Duration::ZERO, LeaderState::Leader);
-        let mut harness =
-            ControllerHarness { controller, at, since, policies, leader_state, unlabelled: Vec::new(), lists: 0 };
+        let mut harness = ControllerHarness {
+            controller,
+            at,
+            since,
+            policies,
+            leader_state,
+            unlabelled: Vec::new(),
+            lists_fail: false,
+            lists: 0,
+        };
         harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
         harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
         harness.apply(Change::Pods(PodChange::Listed(Vec::new())));
@@ -77,6 +87,9 @@ impl ControllerHarness {
             match &read {
                 Lookup::Pod(_) => self.controller.lookup_answered(&read, LookupResult::Absent, now),
                 Lookup::Conf(..) => self.controller.lookup_answered(&read, LookupResult::Conf(Conf::Unreadable), now),
+                Lookup::All(_) if self.lists_fail => {
+                    self.controller.lookup_answered(&read, LookupResult::Failed, now);
+                }
                 Lookup::All(namespace) => {
                     self.lists += 1;
                     let mut all = Listed::default();

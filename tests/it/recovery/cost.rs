@@ -102,6 +102,27 @@ fn executors_that_do_no_work_cost_from_the_beginning_once_that_is_known() {
 }
 
 #[test]
+fn executors_cost_from_the_beginning_also_if_the_first_view_comes_late() {
+    let mut scene = Scene::new(warn_only());
+    scene.answers = Answers::Refused;
+    scene.harness.observe(&on_node(running(1)));
+    scene.run(1200);
+    scene.answers = Answers::View(vec![], vec![], COMPLETE);
+    scene.run(600);
+    assert_costs(&scene, WasteCause::Unregistered, 1800.0);
+    // While every rule is off, nothing is measured.
+    scene.harness.policies = scene.harness.policies.clone().with_recovery(
+        RecoveryRule::ALL.into_iter().fold(warn_only(), |recovery, rule| {
+            recovery.with_rule(rule, RuleSettings { mode: Mode::Off, ..rule.defaults() })
+        }),
+    );
+    scene.run(600);
+    scene.harness.policies = scene.harness.policies.clone().with_recovery(warn_only());
+    scene.run(600);
+    assert_costs(&scene, WasteCause::Unregistered, 2400.0);
+}
+
+#[test]
 fn executors_on_nodes_wait_for_their_gang_or_for_their_node() {
     let mut scene = Scene::new(warn_only());
     scene.answers = Answers::Nothing;

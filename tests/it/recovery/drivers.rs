@@ -132,6 +132,49 @@ fn hopeless_driver_is_deleted_only_while_its_view_answers() {
     }
 }
 
+#[test]
+fn driver_whose_executors_live_for_less_than_a_minute_is_not_hopeless() {
+    // A round that is due now sees no executor, and the next one none again: the first event after a round is their exit.
+    for begins in (1500..1560).step_by(5) {
+        let conf = "spark.executor.instances=1\nspark.kubernetes.submitInDriver=true";
+        let mut scene = Scene::with_conf(act(RecoveryRule::Hopeless), conf);
+        scene.run(begins);
+        scene.harness.observe(&running(1).phase("Pending"));
+        scene.run(4);
+        scene.harness.observe(&version(running(1), 3));
+        scene.run(35);
+        scene.harness.delete_pod("nb-exec-1", "e1");
+        scene.run(1790);
+        assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]), "begins at {begins}");
+        scene.run(120);
+        assert_eq!(scene.deletions().len(), 1);
+    }
+}
+
+#[test]
+fn step_visits_a_bounded_number_of_executors_of_applications_with_views() {
+    let mut scene = Scene::new(acting());
+    let all: Vec<u64> = (1..=1000).collect();
+    scene.registered(&all);
+    for n in 0..6u32 {
+        let (app, name, uid) = (format!("spark-{n}"), format!("d{n}"), format!("u{n}"));
+        scene.harness.observe(&pod(&name).driver_of(&app).stored(&uid).phase("Running").ip(&format!("10.0.1.{n}")));
+        for id in 1..=1000 {
+            let executor = pod(&format!("{name}-exec-{id}")).executor_of(&app, id).stored(&format!("{name}-{id}"));
+            scene.harness.observe(&executor.phase("Running").owned_by("Pod", &name, &uid));
+        }
+    }
+    scene.run(180);
+    scene.most_plans = 0;
+    // Wherever the times of views and rounds are.
+    for _ in 0..12 {
+        scene.harness.controller.requeue_all();
+        scene.run(35);
+        // Rounds of three of them are more than a step may visit.
+        assert!(scene.most_plans <= 3, "{}", scene.most_plans);
+    }
+}
+
 /// A driver whose Spark container exited while a sidecar runs.
 fn lingering(at: u32) -> PodBuilder {
     let mut pod = version(driver().conf_map("c").ip("10.0.0.5"), at).phase("Running");

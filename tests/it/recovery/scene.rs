@@ -37,6 +37,8 @@ pub(super) struct Scene {
     pub(super) obeys: bool,
     /// How many pods rules would have deleted, were deletions not off.
     pub(super) withheld: BTreeMap<RecoveryRule, u32>,
+    /// The most plans in one step.
+    pub(super) most_plans: usize,
     /// All actions so far, with their time in seconds.
     pub(super) actions: Vec<(u64, Action)>,
 }
@@ -53,6 +55,7 @@ impl Scene {
             not_confirmed: vec![],
             obeys: false,
             withheld: BTreeMap::new(),
+            most_plans: 0,
             actions: Vec::new(),
         }
     }
@@ -72,6 +75,7 @@ impl Scene {
     pub(super) fn run(&mut self, seconds: u64) {
         for _ in 0..seconds {
             let effects = self.harness.step_after(1);
+            self.most_plans = self.most_plans.max(effects.plans);
             for (rule, count) in &effects.withheld {
                 *self.withheld.entry(*rule).or_default() += count;
             }
