@@ -3,6 +3,7 @@
 //!
 //! Pure: the time is an argument. A step costs what is due, and nothing for what waits.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,10 @@ impl<K: Clone + Ord> WorkQueue<K> {
         if let Some(at) = self.due.remove(&key) {
             self.delayed.remove(&(at, key.clone()));
         }
+        self.make_ready(key);
+    }
+
+    fn make_ready(&mut self, key: K) {
         if self.queued.insert(key.clone()) {
             self.ready.push_back(key);
         }
@@ -52,11 +57,16 @@ impl<K: Clone + Ord> WorkQueue<K> {
 
     /// Makes a key due at a time, unless it is due sooner.
     pub fn add_after(&mut self, key: K, at: Instant) {
-        if self.queued.contains(&key) || self.due.get(&key).is_some_and(|due| *due <= at) {
+        if self.queued.contains(&key) {
             return;
         }
-        if let Some(later) = self.due.insert(key.clone(), at) {
-            self.delayed.remove(&(later, key.clone()));
+        match self.due.entry(key.clone()) {
+            Entry::Vacant(entry) => _ = entry.insert(at),
+            Entry::Occupied(entry) if *entry.get() <= at => return,
+            Entry::Occupied(mut entry) => {
+                let later = entry.insert(at);
+                self.delayed.remove(&(later, key.clone()));
+            }
         }
         self.delayed.insert((at, key));
     }
@@ -92,7 +102,10 @@ impl<K: Clone + Ord> WorkQueue<K> {
         while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
             if let Some((_, key)) = self.delayed.pop_first() {
                 self.due.remove(&key);
-                self.add(key);
+                match self.in_flight.get_mut(&key) {
+                    Some(again) => *again = true,
+                    None => self.make_ready(key),
+                }
             }
         }
         while let Some(key) = self.ready.pop_front() {

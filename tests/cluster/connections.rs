@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::cluster::{Cluster, eventually};
@@ -185,13 +186,23 @@ async fn stalled_large_bodies_of_many_peers_delay_large_reviews_by_milliseconds(
     }
 }
 
-/// A decision takes a second, and fails.
-struct DecidesSlowly;
+/// A decision about more than 1 MiB fails when the test says so.
+#[derive(Default)]
+struct DecidesLater {
+    began: AtomicBool,
+    may_end: AtomicBool,
+}
 
-impl Handler for DecidesSlowly {
+impl Handler for DecidesLater {
     fn answer(&self, body: &[u8], _: Find<'_>) -> Result<ReviewResponse, Unobserved> {
         if body.len() > 1 << 20 {
-            std::thread::sleep(Duration::from_secs(2));
+            self.began.store(true, Ordering::Relaxed);
+            for _ in 0..3000 {
+                if self.may_end.load(Ordering::Relaxed) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
         Ok(ReviewResponse {
             body: Err("none".to_owned()),
@@ -205,20 +216,20 @@ impl Handler for DecidesSlowly {
 
 #[tokio::test]
 async fn large_bodies_that_wait_are_not_read() {
-    let endpoint =
-        Setup { limits: Limits::new(8, 1), answer: Some(Arc::new(DecidesSlowly)), ..Setup::default() }.start();
+    let request = large_review(18 << 20);
+    let decides = Arc::new(DecidesLater::default());
+    let endpoint = Setup { limits: Limits::new(8, 1), answer: Some(decides.clone()), ..Setup::default() }.start();
     let mut holder = connect_from(&endpoint, ATTACKER).await.unwrap();
     holder.write_all(&large_review(5 << 20)).await.unwrap();
     holder.flush().await.unwrap();
-    // It is read before another waits.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    eventually("it is decided about", async || decides.began.load(Ordering::Relaxed)).await;
     let mut waiting = connect_from(&endpoint, ATTACKER).await.unwrap();
-    let request = large_review(18 << 20);
     let sent = tokio::time::timeout(Duration::from_millis(300), waiting.write_all(&request)).await;
     assert!(sent.is_err(), "18 MB are not read while another body is decided about");
     let small =
         review_of(&mut connect_from(&endpoint, ATTACKER).await.unwrap(), &large_review(500 << 10)).await.unwrap();
     assert!(small.starts_with("HTTP/1.1 400"), "one of 0.5 MB has a turn of its own: {small}");
+    decides.may_end.store(true, Ordering::Relaxed);
     let mut status = [0; 12];
     holder.read_exact(&mut status).await.unwrap();
     assert_eq!(&status, b"HTTP/1.1 400");
