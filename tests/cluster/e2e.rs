@@ -427,12 +427,9 @@ async fn replica_without_api_server_stays_ready_and_stops_leading() {
     let Some((cluster, sandbox)) = Cluster::start_with_sandbox().await else { return };
     let mut app = cluster.usher_named(VOLCANO, "one").await;
     app.has_synced().await;
-    sandbox.stop().await.unwrap();
-    let failed = tokio::time::timeout(std::time::Duration::from_secs(6), app.failed()).await;
-    assert!(failed.is_err(), "{failed:?}");
-    // It lost the lease, but it is ready and answers every review.
+    let metrics = app.metrics();
     let get = async |path: &str| {
-        let mut stream = tokio::net::TcpStream::connect(app.metrics()).await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(metrics).await.unwrap();
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -440,7 +437,13 @@ async fn replica_without_api_server_stays_ready_and_stops_leading() {
         stream.read_to_string(&mut answer).await.unwrap();
         answer
     };
-    assert!(get("/readyz").await.starts_with("HTTP/1.1 200"));
+    let is_ready = async || get("/readyz").await.starts_with("HTTP/1.1 200");
+    eventually("the replica is ready", is_ready).await;
+    sandbox.stop().await.unwrap();
+    let failed = tokio::time::timeout(std::time::Duration::from_secs(6), app.failed()).await;
+    assert!(failed.is_err(), "{failed:?}");
+    // It lost the lease, but it is ready and answers every review.
+    assert!(is_ready().await, "{}", get("/readyz").await);
     assert!(get("/metrics").await.contains("spark_usher_leader 0"));
     // The command line warns that the data may be stale.
     let debug = format!("http://{}", app.debug().unwrap());
