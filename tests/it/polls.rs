@@ -373,33 +373,6 @@ fn many_missing_executors_are_confirmed_by_one_namespace_list() {
 }
 
 #[test]
-fn poll_detects_a_missed_deletion_while_many_absences_cannot_be_confirmed() {
-    let mut harness = ControllerHarness::new(Finished::Report);
-    harness.observe(&driver());
-    let other = pod("other-driver").driver_of("spark-other").stored("o1").phase("Running");
-    harness.observe(&other);
-    for id in 1..=1100 {
-        harness.observe(&running(id));
-    }
-    harness.step_after(60);
-    harness.lists_fail = true;
-    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), other.observation()])));
-    let now = harness.now();
-    harness.controller.bookmark("50", now);
-    harness.step_after(60);
-    // The watch lost the deletion of the other driver.
-    let mut polled = PollResult::default();
-    polled.add(harness.controller.snapshot(), "default", "nb-driver", DRIVER_UID, "1");
-    let now = harness.now();
-    harness.controller.poll_finished(Some(polled.finish("60")), now, &harness.policies.clone());
-    let mut reads = Vec::new();
-    for _ in 0..10 {
-        reads.extend(harness.step_after(1).lookups);
-    }
-    assert_eq!(reads, [labelled("other-driver")]);
-}
-
-#[test]
 fn ineffective_watch_restarts_back_off() {
     let mut harness = ControllerHarness::new(Finished::Report);
     let mut restarts = Vec::new();
