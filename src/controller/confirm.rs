@@ -179,7 +179,7 @@ pub(super) struct Confirmations {
     listed_version: Option<SmolStr>,
     /// Executors whose deletion the LIST of their namespace proves.
     proven_absent: VecDeque<PodKey>,
-    /// How many more differences of the current poll may be opened: absences, which lists and the watch show, leave no fewer.
+    /// How many more differences of the current poll may be opened. Absences that a list or the watch shows do not count.
     room: usize,
     /// The oldest version of the differences beyond [`MAX_OPEN`], which are not kept.
     oldest_beyond: Option<u64>,

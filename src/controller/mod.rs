@@ -532,7 +532,7 @@ impl Controller {
             }
             let Some(app) = self.queue.get(now.at) else { break };
             let (known, state) = (self.snapshot().apps.get(&app).cloned(), self.states.get(&app));
-            executors += known.as_ref().map_or(0, |known| known.unsettled());
+            executors += known.as_ref().map_or(0, |known| known.visits_per_plan());
             let sets = state.into_iter().flat_map(|state| state.sets.values());
             let learned = sets.filter_map(|set| Some(set.driver.as_ref()?.name.clone())).collect();
             self.require_lookups((&app, known.as_deref()), learned, policies, now);
@@ -660,13 +660,13 @@ impl Controller {
             return Some(now + EXIT_INTERVAL);
         }
         let plans = self.is_leader && self.has_synced();
-        let own = self.polls.next().into_iter().chain(self.nodes.next_visit()).filter(|_| plans);
+        let poll = self.polls.next().filter(|_| plans);
         let walk = (self.resync.is_some() || self.has_pending_parts()).then_some(now);
         let reads = self.lookups.next_due(now).into_iter().chain(self.confirmations.next_due(now));
         let reads = reads.chain(self.driver_polls.next_due(now));
         let ends = self.store.next_of(self.exit_subscriber, now).filter(|_| self.synced.contains(PODS));
         let subscribers = self.store.next_of(self.plan_subscriber, now).into_iter().chain(ends);
-        let work = self.queue.next(now).into_iter().chain(walk).chain(own).chain(subscribers);
+        let work = self.queue.next(now).into_iter().chain(walk).chain(poll).chain(subscribers);
         reads.chain(work).chain([self.next_prune]).min()
     }
 }

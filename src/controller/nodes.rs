@@ -23,8 +23,6 @@ const MAX_READS: usize = 4;
 const READ_LIMIT: Duration = Duration::from_secs(30);
 /// At most this many schedulers are named.
 const MAX_NAMED: usize = 3;
-/// How often the suspect nodes are visited for reports.
-const VISIT_INTERVAL: Duration = Duration::from_secs(1);
 /// A node that stays suspect is reported again after this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3600);
 /// At most this many suspect nodes are reported at once: more are a fault of the cluster, which the metric shows.
@@ -40,10 +38,6 @@ pub(super) struct Nodes {
     is_changed: bool,
     settings: Option<NodeSettings>,
     reported: BTreeMap<Arc<str>, Instant>,
-    /// When the suspect nodes were last visited for reports,
-    visited: Option<Instant>,
-    /// and whether there may be more to report since.
-    is_report_due: bool,
     /// When the pods of a suspect node were last asked for, and whether that is answered.
     reads: BTreeMap<Arc<str>, (Instant, bool)>,
 }
@@ -88,18 +82,12 @@ impl Nodes {
         self.is_changed
     }
 
-    /// When the suspect nodes are to be visited for reports, because something has changed since they were.
-    pub(super) fn next_visit(&self) -> Option<Instant> {
-        self.visited.filter(|_| self.is_report_due).map(|visited| visited + VISIT_INTERVAL)
-    }
-
     /// The nodes to avoid from now on, if they have changed.
     pub(super) fn newly_avoided(&mut self, snapshot: &Snapshot, settings: &NodeSettings) -> Option<Vec<Arc<str>>> {
         let is_set = self.settings.replace(*settings) != Some(*settings);
         if !std::mem::take(&mut self.is_changed) && !is_set {
             return None;
         }
-        self.is_report_due = true;
         let avoided = avoided(&self.ledger, snapshot, settings);
         (!avoided.iter().eq(snapshot.avoided_nodes.iter())).then_some(avoided)
     }
@@ -130,19 +118,17 @@ impl Nodes {
         if let LookupResult::NodePods(schedulers) = answer {
             self.ledger.schedulers_read(node, schedulers);
         }
-        self.is_report_due = true;
     }
 
     /// The suspect nodes that are to be reported now.
     pub(super) fn reports(&mut self, snapshot: &Snapshot, settings: &NodeSettings, now: Instant) -> Vec<NodeReport> {
-        if self.visited.is_some_and(|visited| now.saturating_duration_since(visited) < VISIT_INTERVAL) {
-            return Vec::new();
-        }
-        (self.visited, self.is_report_due) = (Some(now), false);
         let Nodes { ledger, reported, reads, .. } = self;
-        let existing = ledger.suspects().filter(|(name, _)| snapshot.nodes.contains_key(*name));
-        let mut due: Vec<(&Arc<str>, &Suspicion)> = existing.collect();
+        let mut due: Vec<(&Arc<str>, &Suspicion)> = ledger.suspects().collect();
+        // Each step asks: Nodes that do not exist are neither reported nor sorted.
         due.retain(|(name, suspicion)| {
+            if !snapshot.nodes.contains_key(*name) {
+                return false;
+            }
             // The message names the schedulers, if they become known soon.
             let is_read = reads.get(&**name).is_some_and(|(_, is_answered)| *is_answered);
             let at = reported.get(&**name);
@@ -165,7 +151,6 @@ impl Nodes {
     /// This replica no longer leads: the next leader reports.
     pub(super) fn forget_reports(&mut self) {
         self.reported.clear();
-        self.visited = None;
     }
 }
 

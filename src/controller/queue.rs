@@ -39,18 +39,17 @@ impl<K> Default for WorkQueue<K> {
 impl<K: Clone + Ord> WorkQueue<K> {
     /// Makes a key due now, unless it already is. A key that is being processed is queued again afterwards.
     pub fn add(&mut self, key: K) {
-        if let Some(again) = self.in_flight.get_mut(&key) {
-            *again = true;
-            return;
-        }
         if let Some(at) = self.due.remove(&key) {
             self.delayed.remove(&(at, key.clone()));
         }
         self.make_ready(key);
     }
 
+    /// The same for a key that is not delayed.
     fn make_ready(&mut self, key: K) {
-        if self.queued.insert(key.clone()) {
+        if let Some(again) = self.in_flight.get_mut(&key) {
+            *again = true;
+        } else if self.queued.insert(key.clone()) {
             self.ready.push_back(key);
         }
     }
@@ -102,10 +101,7 @@ impl<K: Clone + Ord> WorkQueue<K> {
         while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
             if let Some((_, key)) = self.delayed.pop_first() {
                 self.due.remove(&key);
-                match self.in_flight.get_mut(&key) {
-                    Some(again) => *again = true,
-                    None => self.make_ready(key),
-                }
+                self.make_ready(key);
             }
         }
         while let Some(key) = self.ready.pop_front() {

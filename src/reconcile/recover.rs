@@ -28,12 +28,11 @@ use crate::recovery::cost::{self, Amount};
 use crate::recovery::finding::{Finding, Verdict};
 use crate::recovery::registration::view_of;
 use crate::recovery::report::{Outcome, RecoveryReport};
-use crate::recovery::rules::{self, RuleContext, SetContext};
+use crate::recovery::rules::{self, RuleContext, SetContext, waits_again};
 use crate::recovery::state::RecoveryState;
 use crate::recovery::target;
 use crate::signature::Creator;
-use crate::snapshot::{DriverPhase, DriverPod, Executor, TemplateCounts};
-use crate::spark::state::ExecutorPodState;
+use crate::snapshot::{DriverPhase, DriverPod, Executor, GroupKey, TemplateCounts, is_undeleted};
 use crate::time::Now;
 
 /// At most this many Events are recorded for one rule in one part of a round: the report contains all findings.
@@ -67,8 +66,10 @@ pub(super) fn plan(
     let is_gone = |set: &&ExecutorSet<'_>| set.driver == DriverLiveness::Gone;
     let gone: BTreeSet<Option<Creator>> = plan_context.sets.iter().filter(is_gone).map(|set| set.creator).collect();
     state.recovery.observe_gone(&gone, now.at);
-    // An executor may live for less than the time between two rounds.
-    state.recovery.retain_empty(|driver| plan_context.of_driver(driver).all(|set| set.undeleted() == 0));
+    // An executor may live for less than the time between two rounds, and a PodGroup may be well for less.
+    let is_empty = |driver: &str| plan_context.of_driver(driver).all(|set| set.undeleted() == 0);
+    let waits = |group: &GroupKey| plan_context.snapshot.groups.get(group).is_some_and(|group| waits_again(group));
+    state.recovery.end_conditions(is_empty, waits);
     let executors = plan_context.app.executors().len();
     let newest_view = newest_view(plan_context);
     let pause = state.recovery.pause(executors, recovery.shortest_wait(), newest_view);
@@ -251,24 +252,17 @@ impl<'v> Round<'_, 'v> {
         let all = || std::iter::once(of.set).chain(plan_context.with_driver_of(of.set));
         let counts = || all().flat_map(|set| set.counts.iter());
         let pending: usize = counts().map(|counts| counts.pending).sum();
-        // An executor that is being deleted does not count, however long that takes.
-        let is_wanted = |executor: &Executor| {
-            executor.is_live()
-                && !executor.deleting
-                && !(executor.state == ExecutorPodState::Pending && fault_injection::injected(Bug::PendingIsNothing))
-                // The pod that controls an executor may not be its driver.
-                && may_drive(driver, executor)
-        };
         let view = of.view.as_ref().map(|(view, _)| *view);
         // Any tenant can label any number of pods as the driver: only one that may have executors looks at them.
         let may_have = |set: &ExecutorSet<'_>| {
-            let is_related = |counts: &TemplateCounts| counts.live > 0 && is_related(driver, counts.creator());
+            let is_related = |counts: &TemplateCounts| counts.undeleted > 0 && is_related(driver, counts.creator());
             set.counts.iter().any(|counts| is_related(counts))
         };
+        let may_have_one = |executor: &Arc<Executor>| is_undeleted(executor) && may_drive(driver, executor);
+        // An executor that is being deleted does not count, however long that takes. The pod that controls one may not be its driver.
         let has_executors = driver.phase == DriverPhase::Running
             && (all().any(|set| set.undeleted() > 0)
-                || plan_context.sets.iter().any(may_have)
-                    && plan_context.app.executors().values().any(|executor| is_wanted(executor)));
+                || plan_context.sets.iter().any(may_have) && plan_context.app.executors().values().any(may_have_one));
         let sets = plan_context.of_driver(&driver.uid);
         let replicas = target::replicas(self.context.snapshot, self.context.key, driver, sets);
         let target = target::target(self.context.snapshot, self.context.key, driver, view, replicas);

@@ -247,9 +247,10 @@ impl RecoveryState {
         self.empty.remove(uid);
     }
 
-    /// Ends the time without executors of the drivers that have some.
-    pub(crate) fn retain_empty(&mut self, is_empty: impl Fn(&str) -> bool) {
+    /// Ends the time without executors of the drivers that have some, and that of PodGroups that do not wait again.
+    pub(crate) fn end_conditions(&mut self, is_empty: impl Fn(&str) -> bool, waits: impl Fn(&GroupKey) -> bool) {
         self.empty.retain(|uid, _| is_empty(uid));
+        self.waiting_groups.retain(|group, _| waits(group));
     }
 
     pub(super) fn group_waits_since(&mut self, key: &GroupKey, now: Instant) -> Instant {

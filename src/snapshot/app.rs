@@ -125,8 +125,8 @@ impl Application {
         !self.creator_index(Some(creator)).is_some_and(has) && self.indexes().iter().any(has)
     }
 
-    /// How many executors a plan visits.
-    pub fn unsettled(&self) -> usize {
+    /// How many executors a plan visits, apart from a round of the recovery rules.
+    pub fn visits_per_plan(&self) -> usize {
         let orphans = self.counts().any(|counts| counts.orphans > 0);
         let own = self.indexes().iter().map(|index| index.uncleared.len()).sum::<usize>();
         own + if orphans { self.executors.len() } else { 0 }

@@ -80,16 +80,20 @@ impl TemplateCounts {
         let is_live = executor.is_live();
         count(&mut self.total, true);
         count(&mut self.live, is_live);
-        let is_pending = executor.state == ExecutorPodState::Pending;
-        count(&mut self.pending, is_live && is_pending);
-        let is_nothing = is_pending && fault_injection::injected(Bug::PendingIsNothing);
-        count(&mut self.undeleted, is_live && !executor.deleting && !is_nothing);
+        count(&mut self.pending, is_live && executor.state == ExecutorPodState::Pending);
+        count(&mut self.undeleted, is_undeleted(executor));
         count(&mut self.ran, has_run(executor));
         count(&mut self.unsettled, !executor.is_settled());
         count(&mut self.uncleared, executor.needs_cleanup());
         count(&mut self.orphans, is_live && is_orphan(executor));
         count(&mut self.labelled, executor.inactive && !executor.inactive_by_usher);
     }
+}
+
+/// Whether an executor is live and not being deleted.
+pub(crate) fn is_undeleted(executor: &Executor) -> bool {
+    let is_pending = executor.state == ExecutorPodState::Pending;
+    executor.is_live() && !executor.deleting && !(is_pending && fault_injection::injected(Bug::PendingIsNothing))
 }
 
 /// Whether an executor runs or has run.

@@ -35,8 +35,8 @@ pub use facts::{
 };
 pub use generated::signed_name;
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
-pub(crate) use index::is_orphan;
 pub use index::{CreatorIndex, TemplateCounts};
+pub(crate) use index::{is_orphan, is_undeleted};
 pub use node::Node;
 pub use owner::{Owner, OwnerKind, Workload, WorkloadKey};
 pub use proof::{SignedExecutor, sign_driver};

@@ -175,6 +175,7 @@ fn step_visits_a_bounded_number_of_executors_of_applications_with_views() {
         // Rounds of three of them are more than a step may visit.
         assert!(scene.most_plans <= 3, "{}", scene.most_plans);
     }
+    assert_eq!(scene.most_plans, 3, "the bound has ended a step");
 }
 
 /// A driver whose Spark container exited while a sidecar runs.

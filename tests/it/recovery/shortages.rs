@@ -154,3 +154,22 @@ fn replacements_that_start_do_not_hide_why_others_exited() {
     let shortage = report(&scene).shortage.unwrap();
     assert_eq!((&*shortage.causes[0].cause, &*shortage.exits), ("unscheduled", "4 jvm-oom"));
 }
+
+#[test]
+fn podgroup_that_was_well_between_two_rounds_has_waited_since_then() {
+    for well in (100..160).step_by(4) {
+        let mut scene = Scene::new(acting());
+        let list = |phase: &str| listed(vec![(group_key("g"), Group { phase: Some(phase.into()), ..group(true) })]);
+        scene.harness.observe(&running(1));
+        scene.registered(&[1]);
+        scene.harness.apply(list("Inqueue"));
+        scene.run(well);
+        scene.harness.apply(list("Running"));
+        scene.run(10);
+        scene.harness.apply(list("Inqueue"));
+        scene.run(290);
+        assert_eq!(scene.findings(), [], "{well}");
+        scene.run(130);
+        assert_eq!(scene.findings().len(), 1);
+    }
+}
