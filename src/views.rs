@@ -82,6 +82,8 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
             Of { app: key.to_string(), what: executor_report(snapshot, history, key, executor, &liveness, now) }
         })
     });
+    let mut executors: Vec<Of<ExecutorReport>> = executors.collect();
+    executors.sort_by(|a, b| a.app.cmp(&b.app));
     let mut ended: Vec<&Exit> =
         history.exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
     ended.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
@@ -89,7 +91,7 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
         wanted(key) && (key.selector() == name || driver_names(snapshot, key, app, ends).any(|driver| driver == name))
     };
     WhyReport {
-        executors: executors.collect(),
+        executors,
         exits: ended
             .into_iter()
             .map(|exit| Of { app: exit.app.to_string(), what: exit_report(snapshot, history, exit) })

@@ -205,7 +205,7 @@ impl Snapshot {
         }
         let at = pod_hash(app.namespace(), &driver.name);
         let mut delta = Delta::from(vec![app.clone()]);
-        let place = PodEntry::of(app.clone(), None);
+        let place = PodEntry::of(app.hash(), None);
         if self.pod_index.get(&at).is_some_and(|old| *old != place)
             && let Some((old, executor)) = self.remove(app.namespace(), &driver.name)
         {
@@ -230,17 +230,16 @@ impl Snapshot {
         // Nearly always it is stored under its own key; otherwise it is new, or stored under another key.
         let here = self.apps.get_key_value(&app).and_then(|(app, known)| Some((app, known.executors().get(&key)?)));
         let (old, known) = match here {
-            Some((app, known)) => (Some(PodEntry::of(app.clone(), Some(key.id))), Some(known.clone())),
+            Some((of, known)) => (Some((of.clone(), Some(key.id))), Some(known.clone())),
             None => {
-                let old = self.pod_index.get(&pod_hash(app.namespace(), &executor.name)).cloned();
-                let known = old.as_ref().and_then(|old| {
-                    let at = ExecutorKey { id: old.id()?, name: key.name.clone() };
-                    self.apps.get(&old.app)?.executors().get(&at).cloned()
+                let old = self.place(app.namespace(), &executor.name);
+                let known = old.and_then(|(_, its, id)| {
+                    its.executors().get(&ExecutorKey { id: id?, name: key.name.clone() }).cloned()
                 });
-                (old, known)
+                (old.map(|(of, _, id)| (of.clone(), id)), known)
             }
         };
-        let moved = here.is_none() && old.as_ref().is_some_and(|old| old.app != app || old.id() != Some(key.id));
+        let moved = here.is_none() && old.as_ref().is_some_and(|(of, id)| *of != app || *id != Some(key.id));
         // Stale, also if it is an earlier pod of the same name: a GET was faster than the watch.
         if known.as_ref().is_some_and(|known| is_newer(&known.version, &executor.version))
             && !fault_injection::injected(Bug::StaleVersionAccepted)
@@ -248,7 +247,7 @@ impl Snapshot {
             return Delta::default();
         }
         // The shared text of the application's key, if it is stored.
-        let app = old.as_ref().filter(|_| !moved).map_or(app, |old| old.app.clone());
+        let app = old.as_ref().filter(|_| !moved).map_or(app, |(of, _)| of.clone());
         let mut delta = Delta::from(vec![app.clone()]);
         let (known, before) = match known {
             Some(known) if known.uid == executor.uid => (Some(known), None),
@@ -256,7 +255,7 @@ impl Snapshot {
         };
         // Another pod of the same name: the earlier one was deleted, whether that was reported or not.
         delta.removed.extend(
-            before.zip(old.as_ref()).map(|(gone, old)| RemovedExecutor::of(&old.app, gone, Absence::Unversioned)),
+            before.zip(old.as_ref()).map(|(gone, (of, _))| RemovedExecutor::of(of, gone, Absence::Unversioned)),
         );
         if moved {
             delta
@@ -301,7 +300,7 @@ impl Snapshot {
         in_app.insert(ExecutorKey { name: executor.name.clone(), ..key }, executor.clone());
         if old.is_none() || moved {
             let at = pod_hash(app.namespace(), &executor.name);
-            self.pod_index.insert(at, PodEntry::of(app.clone(), Some(key.id)));
+            self.pod_index.insert(at, PodEntry::of(app.hash(), Some(key.id)));
         }
         delta.ended.extend(ends.then_some(Ended { app, executor, was_live, after }));
         delta
@@ -309,8 +308,8 @@ impl Snapshot {
 
     /// The labelled driver of that name, and its application.
     pub(crate) fn labelled_driver(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<DriverPod>)> {
-        let place = self.pod_index.get(&pod_hash(namespace, name))?;
-        Some((&place.app, self.apps.get(&place.app)?.driver(name)?))
+        let (key, app, _) = self.place(namespace, name)?;
+        Some((key, app.driver(name)?))
     }
 
     /// The shared text of a node's name.
@@ -344,9 +343,11 @@ impl Snapshot {
 
     /// Removes a labelled pod, whatever its uid. Returns its application and, for an executor, its last state.
     fn remove(&mut self, namespace: &str, name: &str) -> Option<(AppKey, Option<Arc<Executor>>)> {
-        let place = self.pod_index.remove(&pod_hash(namespace, name))?;
-        let app = self.app_mut(&place.app);
-        let executor = match place.id() {
+        let (key, _, id) = self.place(namespace, name)?;
+        let key = key.clone();
+        self.pod_index.remove(&pod_hash(namespace, name));
+        let app = self.app_mut(&key);
+        let executor = match id {
             Some(id) => app.remove(&ExecutorKey { id, name: name.into() }),
             None => {
                 let gone = app.driver(name).cloned();
@@ -355,10 +356,10 @@ impl Snapshot {
                 None
             }
         };
-        if self.apps.get(&place.app).is_some_and(|app| app.is_empty()) {
-            self.apps.remove(&place.app);
+        if self.apps.get(&key).is_some_and(|app| app.is_empty()) {
+            self.apps.remove(&key);
         }
-        Some((place.app, executor))
+        Some((key, executor))
     }
 
     /// Stores the result of a live GET. Returns whether it changed anything.

@@ -3,18 +3,18 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
 
-use crate::spark::ids::AppKey;
+use crate::spark::ids::AppHash;
 
 /// The location of a labelled pod: its application and, for an executor, its number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PodEntry {
-    pub(super) app: AppKey,
+    pub(super) app: AppHash,
     /// The executor's number plus one, or the largest value for an executor without a number.
     executor: Option<NonZeroU64>,
 }
 
 impl PodEntry {
-    pub(super) fn of(app: AppKey, executor: Option<u64>) -> PodEntry {
+    pub(super) fn of(app: AppHash, executor: Option<u64>) -> PodEntry {
         PodEntry { app, executor: executor.and_then(|id| NonZeroU64::new(id.saturating_add(1))) }
     }
 

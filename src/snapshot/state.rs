@@ -15,7 +15,7 @@ use super::pod_index::{PodEntry, pod_hash};
 use super::quota::Quota;
 use crate::signature::Key;
 use crate::spark::conf::AppConf;
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppHash, AppKey, PodKey};
 
 /// The result of a live GET of a driver's pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,14 +99,14 @@ impl Snapshot {
 
     /// An application by namespace and app selector.
     pub fn app(&self, namespace: &str, selector: &str) -> Option<&Arc<Application>> {
-        let key = [namespace, "/", selector].concat();
-        self.apps.get(key.as_str())
+        let found = self.apps.get_key_value(&AppHash::of(namespace, selector));
+        Some(found.filter(|(key, _)| key.is(namespace, selector))?.1)
     }
 
     /// A pod that drives, or may drive, an application: labelled or referenced. `None` if it is unknown or absent.
     pub fn driver_pod(&self, namespace: &str, name: &str) -> Option<&Arc<DriverPod>> {
-        if let Some(place) = self.pod_index.get(&pod_hash(namespace, name)) {
-            return self.apps.get(place.app.as_str())?.driver(name);
+        if let Some((_, app, _)) = self.place(namespace, name) {
+            return app.driver(name);
         }
         let key = [namespace, "/", name].concat();
         match self.referenced.get(key.as_str()) {
@@ -117,10 +117,15 @@ impl Snapshot {
 
     /// The executor of that name and its application, if the pod is an executor.
     pub fn executor(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<Executor>)> {
-        let place = self.pod_index.get(&pod_hash(namespace, name))?;
-        let (key, app) = self.apps.get_key_value(place.app.as_str())?;
-        let at = ExecutorKey { id: place.id()?, name: name.into() };
-        Some((key, app.executors().get(&at)?))
+        let (key, app, id) = self.place(namespace, name)?;
+        Some((key, app.executors().get(&ExecutorKey { id: id?, name: name.into() })?))
+    }
+
+    /// The application of the labelled pod of that name and, for an executor, its number.
+    pub(super) fn place(&self, namespace: &str, name: &str) -> Option<(&AppKey, &Arc<Application>, Option<u64>)> {
+        let entry = self.pod_index.get(&pod_hash(namespace, name))?;
+        let (key, app) = self.apps.get_key_value(&entry.app)?;
+        Some((key, app, entry.id()))
     }
 
     /// The driver's pod that has this address in this namespace.
@@ -188,7 +193,7 @@ impl Snapshot {
     }
 
     fn stated_confs_of<'s>(&'s self, driver: &'s Arc<str>) -> impl Iterator<Item = &'s (Arc<str>, AppKey)> {
-        let own = self.stated_confs.range((driver.clone(), AppKey::new("", ""))..);
+        let own = self.stated_confs.range((driver.clone(), AppKey::first())..);
         own.map(|(key, _)| key).take_while(move |(uid, _)| uid == driver)
     }
 }

@@ -5,7 +5,6 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use super::facts::{DriverPod, Executor, ExecutorKey, ObservedPod};
-use super::pod_index::pod_hash;
 use super::state::Snapshot;
 use crate::spark::ids::AppKey;
 
@@ -58,9 +57,8 @@ pub struct Cursor {
 impl Snapshot {
     /// The labelled pod of that name, and its application.
     pub(crate) fn labelled(&self, namespace: &str, name: &str) -> Option<(&AppKey, Labelled<'_>)> {
-        let place = self.pod_index.get(&pod_hash(namespace, name))?;
-        let (key, app) = self.apps.get_key_value(place.app.as_str())?;
-        let pod = match place.id() {
+        let (key, app, id) = self.place(namespace, name)?;
+        let pod = match id {
             Some(id) => Labelled::Executor(app.executors().get(&ExecutorKey { id, name: name.into() })?),
             None => Labelled::Driver(app.driver(name)?),
         };
@@ -76,7 +74,7 @@ impl Snapshot {
     ) -> bool {
         let mut visited = 0;
         if let Some(key) = cursor.app.clone().filter(|_| !cursor.is_done)
-            && let Some((key, app)) = self.apps.get_key_value(key.as_str())
+            && let Some((key, app)) = self.apps.get_key_value(&key)
             && !visit_executors(app.executors(), key, cursor, most, &mut visited, &mut visit)
         {
             return false;

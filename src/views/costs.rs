@@ -61,11 +61,13 @@ pub fn costs(history: &History, namespace: Option<&str>) -> CostReport {
     let apps =
         costs.apps().map(|(app, cause, amount)| row(app.namespace(), Some(app.selector()), cause.as_str(), amount));
     let namespaces = costs.namespaces().map(|(namespace, cause, amount)| row(namespace, None, cause.as_str(), amount));
+    let mut applications: Vec<CostRow> = apps.filter(wanted).collect();
+    applications.sort_by(|a, b| (&a.namespace, &a.app).cmp(&(&b.namespace, &b.app)));
     let given = costs.given_back().map(|(namespace, rule, amount)| row(namespace, None, rule.as_str(), amount));
     CostReport {
         since: costs.since.map(shown),
         namespaces: namespaces.filter(wanted).collect(),
-        applications: apps.filter(wanted).collect(),
+        applications,
         given_back: given.filter(wanted).collect(),
     }
 }
