@@ -15,7 +15,7 @@ use super::batch;
 use super::context::PlanContext;
 use super::kept;
 use super::plan::Plan;
-use super::settled::is_settled;
+use super::settled::{Scope, scope};
 use super::state::ApplicationState;
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
@@ -55,7 +55,12 @@ pub(super) fn plan(
         plan.recovery = Some(RecoveryReport::default());
         return;
     }
-    if is_settled(plan_context) && !state.recovery.remembers_views() && !exits.outages.is_out(now.at) {
+    let app = plan_context.app;
+    let mut scope = scope(plan_context);
+    if state.recovery.remembers_views() {
+        scope = Scope::All;
+    }
+    if scope == Scope::Nothing && !exits.outages.is_out(now.at) {
         if state.recovery.has_findings {
             plan.recovery = Some(RecoveryReport::default());
         }
@@ -70,9 +75,11 @@ pub(super) fn plan(
     let is_empty = |driver: &str| plan_context.of_driver(driver).all(|set| set.undeleted() == 0);
     let waits = |group: &GroupKey| plan_context.snapshot.groups.get(group).is_some_and(|group| waits_again(group));
     state.recovery.end_conditions(is_empty, waits);
-    let executors = plan_context.app.executors().len();
+    // What was counted of executors that no longer exist is forgotten once all are visited.
+    let visits_all = scope == Scope::All || state.recovery.counted() > app.executors().len();
+    let visited = if visits_all { app.executors() } else { app.unsettled() };
     let newest_view = newest_view(plan_context);
-    let pause = state.recovery.pause(executors, recovery.shortest_wait(), newest_view);
+    let pause = state.recovery.pause(visited.len(), recovery.shortest_wait(), newest_view);
     if !state.recovery.is_due(pause, now.at) {
         plan.continues_round = true;
         let next = state.recovery.round_after_change(pause);
@@ -88,7 +95,7 @@ pub(super) fn plan(
         witnesses: plan_context.witnesses(),
         snapshot: plan_context.snapshot,
         key: plan_context.key,
-        app: plan_context.app,
+        app,
         recovery,
         lifecycle: plan_context.policies.lifecycle,
         exits,
@@ -100,10 +107,12 @@ pub(super) fn plan(
         state.round = RecoveryReport::default();
         state.round_due = None;
         (state.recovery.last_round, state.recovery.judged_view) = (Some(now.at), newest_view);
+        state.recovery.has_visited_all = true;
     }
+    state.recovery.has_visited_all &= visits_all;
     let mut round = Round { context, state, budget, plan, events: Vec::new() };
     let mut position = round.state.recovery.position.take();
-    batch::visit(plan_context.app.executors(), &mut position, |executor| {
+    batch::visit(visited, &mut position, |executor| {
         let creator = executor.counted_creator();
         // The sets are sorted by their creator.
         let Ok(at) = sets.binary_search_by_key(&creator, |of| of.set.creator) else { return false };

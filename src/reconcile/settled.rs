@@ -1,4 +1,4 @@
-//! Whether a round of the recovery rules is due at all: most applications run as they should, and need none. What decides is counted
+//! What a round of the recovery rules has to visit: most applications run as they should, and need none. What decides is counted
 //! with each change of the snapshot, so that a plan visits no executor for it.
 
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
@@ -10,19 +10,40 @@ use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey};
 
 use super::context::PlanContext;
 
-/// Whether no rule and no cost can concern a pod of the application, whatever the time. A driver's view may concern any executor: an
-/// application with views is never settled.
-pub(super) fn is_settled(context: &PlanContext<'_>) -> bool {
-    let snapshot = context.snapshot;
-    context.sets.iter().all(|set| is_set_settled(context, set))
+/// The pods of an application that a rule or a cost can concern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// None, whatever the time.
+    Nothing,
+    /// Drivers, PodGroups, and the executors that are not settled ([`crate::snapshot::Executor::is_settled`]).
+    Unsettled,
+    /// Any: the driver of some executors is gone or says something about them, or their PodGroup waits.
+    All,
+}
+
+/// The pods of the application that a rule or a cost can concern.
+pub(super) fn scope(context: &PlanContext<'_>) -> Scope {
+    if context.sets.iter().any(|set| may_concern_all(context, set)) || drivers(context).any(|of| has_view(context, of))
+    {
+        Scope::All
+    } else if context.app.unsettled().is_empty()
         && context.groups().all(|(_, group)| !waits_again(group))
         && drivers(context).all(|driver| is_driver_settled(context, driver))
-        && (snapshot.driver_views.is_empty() && snapshot.closed_drivers.is_empty()
-            || drivers(context).all(|driver| {
-                let closed = DriverViewKey { app: context.key.clone(), driver: driver.creator };
-                view_of(snapshot, context.key, driver.creator).is_none()
-                    && !snapshot.closed_drivers.contains_key(&closed)
-            }))
+    {
+        Scope::Nothing
+    } else {
+        Scope::Unsettled
+    }
+}
+
+/// Whether a driver says something about its executors, or has closed its REST API.
+fn has_view(context: &PlanContext<'_>, driver: &DriverPod) -> bool {
+    let snapshot = context.snapshot;
+    if snapshot.driver_views.is_empty() && snapshot.closed_drivers.is_empty() {
+        return false;
+    }
+    let closed = DriverViewKey { app: context.key.clone(), driver: driver.creator };
+    view_of(snapshot, context.key, driver.creator).is_some() || snapshot.closed_drivers.contains_key(&closed)
 }
 
 /// The labelled drivers of the application, and those of its executors, each of these once: many sets may have one driver.
@@ -32,15 +53,13 @@ fn drivers<'c>(context: &'c PlanContext<'_>) -> impl Iterator<Item = &'c DriverP
     context.app.drivers.iter().chain(own).map(|driver| &**driver)
 }
 
-fn is_set_settled(context: &PlanContext<'_>, set: &ExecutorSet<'_>) -> bool {
-    let live = || set.counts.iter().filter(|counts| counts.live > 0);
-    let waits = || {
-        let mut scheduling = live().map(|counts| &counts.template.scheduling);
-        scheduling.any(|scheduling| waiting_group(context.snapshot, context.key, scheduling).is_some())
-    };
-    set.counts.iter().all(|counts| counts.unsettled == 0)
-        && (set.driver != DriverLiveness::Gone || live().next().is_none())
-        && !waits()
+/// Whether a rule or a cost may concern executors of the set that are settled.
+fn may_concern_all(context: &PlanContext<'_>, set: &ExecutorSet<'_>) -> bool {
+    let mut live = set.counts.iter().filter(|counts| counts.live > 0);
+    live.any(|counts| {
+        let scheduling = &counts.template.scheduling;
+        set.driver == DriverLiveness::Gone || waiting_group(context.snapshot, context.key, scheduling).is_some()
+    })
 }
 
 /// Whether a driver runs Spark, and has executors if it wants some.

@@ -18,7 +18,7 @@ const REPORT_AGAIN: Duration = Duration::from_secs(3600);
 const SHORTEST_ROUND: Duration = Duration::from_secs(5);
 /// A round begins at the latest with the first plan after this time,
 const ROUND: Duration = Duration::from_secs(60);
-/// and no sooner if the application has more executors than this, unless a rule's time is over.
+/// and no sooner if it visits more executors than this, unless a rule's time is over.
 const LARGE: usize = 4096;
 /// An executor that no view has shown as removed for this long is forgotten: views are at least every ten minutes.
 const FORGET_CHECKS: Duration = Duration::from_secs(1800);
@@ -42,6 +42,8 @@ pub struct RecoveryState {
     pub(crate) has_findings: bool,
     /// Where the current round continues.
     pub(crate) position: Option<ExecutorKey>,
+    /// Whether the current round visits all executors, and not only those that are not settled.
+    pub(crate) has_visited_all: bool,
     /// Since when the driver of a creator's executors has been gone.
     gone: BTreeMap<Option<Creator>, Instant>,
     /// Since when nothing contradicts any more that the driver of an executor is gone, by the executor's uid; `None` while something
@@ -108,12 +110,12 @@ impl RecoveryState {
         self.position.is_some() || began(pause) || (self.due.is_some_and(|due| due <= now) && began(SHORTEST_ROUND))
     }
 
-    /// The time between two rounds of an application with this number of executors, if no rule's time is over before.
+    /// The time between two rounds that visit this number of executors, if no rule's time is over before.
     ///
     /// The stage of a pod is found by the next round in time if that begins within the shortest time that a rule waits
     /// (`shortest_wait`); what begins in a round, such as the time without executors, is found that much later. Only what may end a
-    /// finding, and a view that no round has judged, does not wait. Rounds of very large applications take several plans, and do not
-    /// follow every change.
+    /// finding, and a view that no round has judged, does not wait. Rounds that visit very many executors take several plans, and do
+    /// not follow every change.
     pub(crate) fn pause(&self, executors: usize, shortest_wait: Duration, newest_view: Option<Instant>) -> Duration {
         if executors > LARGE {
             return ROUND;
@@ -188,6 +190,11 @@ impl RecoveryState {
     /// The cost of an executor is counted until now. Returns until when it was before.
     pub(crate) fn count(&mut self, uid: &Arc<str>, now: Instant) -> Option<Instant> {
         self.counted.insert(uid.clone(), (now, now)).map(|(until, _)| until)
+    }
+
+    /// Of how many executors a cost was counted.
+    pub(crate) fn counted(&self) -> usize {
+        self.counted.len()
     }
 
     /// An executor does work now, or nothing is known: what was counted of it is not counted again.
@@ -289,9 +296,11 @@ impl RecoveryState {
     ) {
         let is_recent = |at: Instant, time: Duration| now.saturating_duration_since(at) < time;
         self.checks.retain(|_, checks| is_recent(checks.last, FORGET_CHECKS));
-        // Each was visited in this round.
         let is_visited = |visited: Instant| self.last_round.is_some_and(|began| visited >= began);
-        self.counted.retain(|_, (_, visited)| is_visited(*visited));
+        if self.has_visited_all {
+            self.counted.retain(|_, (_, visited)| is_visited(*visited));
+        }
+        // What contradicts is asked of all executors of drivers that are gone.
         self.contradicted.retain(|_, (_, visited)| is_visited(*visited));
         self.missing.retain(|(creator, _), _| creators.contains(creator));
         self.next_row.retain(|creator, _| creators.contains(creator));

@@ -19,6 +19,8 @@ pub struct Application {
     pub drivers: Vec<Arc<DriverPod>>,
     /// Its executors; finished ones are included while their pods exist.
     executors: OrdMap<ExecutorKey, Arc<Executor>>,
+    /// Those that are not settled ([`Executor::is_settled`]).
+    unsettled: OrdMap<ExecutorKey, Arc<Executor>>,
     /// The same executors, counted by creator.
     creator_indexes: CreatorIndexes,
 }
@@ -35,9 +37,20 @@ impl Application {
         &self.executors
     }
 
+    /// Its executors that are not settled ([`Executor::is_settled`]): most recovery rules concern no other.
+    pub fn unsettled(&self) -> &OrdMap<ExecutorKey, Arc<Executor>> {
+        &self.unsettled
+    }
+
     /// Adds an executor, or replaces its earlier state.
     pub(super) fn insert(&mut self, key: ExecutorKey, executor: Arc<Executor>) {
-        match self.executors.insert(key.clone(), executor.clone()) {
+        let old = self.executors.insert(key.clone(), executor.clone());
+        if !executor.is_settled() {
+            self.unsettled.insert(key.clone(), executor.clone());
+        } else if old.as_ref().is_some_and(|old| !old.is_settled()) {
+            self.unsettled.remove(&key);
+        }
+        match old {
             Some(old) => self.creator_indexes.renew(&key, &executor, &old),
             None => self.creator_indexes.add(&key, &executor),
         }
@@ -46,6 +59,9 @@ impl Application {
     /// Removes an executor.
     pub(super) fn remove(&mut self, key: &ExecutorKey) -> Option<Arc<Executor>> {
         let executor = self.executors.remove(key)?;
+        if !executor.is_settled() {
+            self.unsettled.remove(key);
+        }
         self.creator_indexes.remove(key, &executor);
         Some(executor)
     }

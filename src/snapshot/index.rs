@@ -45,8 +45,6 @@ pub struct TemplateCounts {
     pub undeleted: usize,
     /// How many run or have run.
     pub ran: usize,
-    /// How many are not settled ([`Executor::is_settled`]).
-    pub unsettled: usize,
     /// How many exited and need cleanup.
     pub uncleared: usize,
     /// How many live ones have no owner although they should.
@@ -83,7 +81,6 @@ impl TemplateCounts {
         count(&mut self.pending, is_live && executor.state == ExecutorPodState::Pending);
         count(&mut self.undeleted, is_undeleted(executor));
         count(&mut self.ran, has_run(executor));
-        count(&mut self.unsettled, !executor.is_settled());
         count(&mut self.uncleared, executor.needs_cleanup());
         count(&mut self.orphans, is_live && is_orphan(executor));
         count(&mut self.labelled, executor.inactive && !executor.inactive_by_usher);
@@ -150,7 +147,6 @@ impl CreatorIndex {
                 pending: 0,
                 undeleted: 0,
                 ran: 0,
-                unsettled: 0,
                 uncleared: 0,
                 orphans: 0,
                 labelled: 0,

@@ -34,6 +34,8 @@ pub struct Cluster {
     /// The reasons of all Events and actions.
     pub reasons: Vec<Reason>,
     pub messages: Vec<String>,
+    /// How many executors rounds of the recovery rules have visited.
+    pub visited: usize,
 }
 
 impl Cluster {
@@ -53,6 +55,7 @@ impl Cluster {
             version: 1,
             reasons: Vec::new(),
             messages: Vec::new(),
+            visited: 0,
         }
     }
 
@@ -111,7 +114,7 @@ impl Cluster {
     pub fn settle(&mut self) -> &mut Self {
         let now = Now { at: clock::instant(), wall: self.now };
         for _ in 0..10 {
-            let actions = reconcile::plan(
+            let plan = reconcile::plan(
                 &self.snapshot,
                 &self.app,
                 now,
@@ -119,10 +122,10 @@ impl Cluster {
                 &mut self.memory,
                 &Exits::default(),
                 &mut DeletionBudget::new(now.at),
-            )
-            .into_actions();
+            );
+            self.visited += plan.visited;
             let mut acted = false;
-            for action in actions {
+            for action in plan.into_actions() {
                 self.reasons.extend(action.reason());
                 acted |= self.apply(action);
             }

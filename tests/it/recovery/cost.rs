@@ -189,8 +189,15 @@ fn given_back(scene: &mut Scene, number: usize) -> Vec<f64> {
 
 #[test]
 fn cost_is_counted_once_although_its_cause_pauses() {
+    check_pauses(&[]);
+    // Rounds go on in the pauses, because of an executor that starts.
+    check_pauses(&[on_node(starting(2))]);
+}
+
+fn check_pauses(others: &[PodBuilder]) {
     let mut scene = Scene::new(warn_only());
     scene.harness.observe(&on_node(running(1)));
+    others.iter().for_each(|other| scene.harness.observe(other));
     scene.answers = Answers::View(vec![], vec![], COMPLETE);
     scene.run(1000);
     assert_costs(&scene, WasteCause::Unregistered, 1000.0);
