@@ -63,7 +63,7 @@ const FOUND_BY_SEED: &[(Bug, u64)] = &[
     (Bug::CheckpointIgnored, 41),
     (Bug::FailedNotKept, 24),
     (Bug::FailuresNotKept, 59),
-    (Bug::GivenUpAtOnce, 151),
+    (Bug::GivenUpAtOnce, 1000),
     (Bug::GraceCountsOutages, 29),
     (Bug::HopelessInClientMode, 2764),
     (Bug::IncompleteViewCounts, 79),
