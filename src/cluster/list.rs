@@ -153,7 +153,7 @@ fn history(store: &mut Store, now: Now) -> History {
         nodes.record(exit, snapshot, &settings, now);
     }
     for (key, app) in &snapshot.apps {
-        nodes.observe((key, app), snapshot, &settings, now);
+        nodes.observe(key, app.unsettled().values(), snapshot, &settings, now);
     }
     History { exits: exits.history().clone(), nodes, ..History::default() }
 }

@@ -536,8 +536,11 @@ impl Controller {
             let sets = state.into_iter().flat_map(|state| state.sets.values());
             let learned = sets.filter_map(|set| Some(set.driver.as_ref()?.name.clone())).collect();
             self.require_lookups((&app, known.as_deref()), learned, policies, now);
-            if let Some(known) = &known {
-                self.nodes.observe((&app, known), self.store.snapshot(), &policies.nodes, now);
+            let of = (&app, known.as_deref());
+            let (examined, rest) = self.nodes.observe(of, self.store.snapshot(), &policies.nodes, now);
+            executors += examined;
+            if let Some(at) = rest {
+                self.queue.add_after(app.clone(), at);
             }
             drop(known); // A shared application would be copied when it changes.
             if self.is_leader

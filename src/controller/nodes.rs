@@ -2,6 +2,7 @@
 //! reports.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
 use crate::nodes::{NodeLedger, Suspicion};
 use crate::policy::NodeSettings;
-use crate::snapshot::{Application, Snapshot};
+use crate::snapshot::{Application, Executor, ExecutorKey, Snapshot};
 use crate::spark::ids::AppKey;
 use crate::text::shown;
 use crate::time::Now;
@@ -21,6 +22,11 @@ const READ_INTERVAL: Duration = Duration::from_secs(600);
 const MAX_READS: usize = 4;
 /// and how long a report waits for that.
 const READ_LIMIT: Duration = Duration::from_secs(30);
+/// At most this many executors of an application are examined at once,
+const MAX_EXAMINED: usize = 2048;
+/// and of one with more than a few of them that are not settled, at most once in this time: each of its events is a plan.
+const FEW: usize = 64;
+const EXAMINE_INTERVAL: Duration = Duration::from_secs(1);
 /// At most this many schedulers are named.
 const MAX_NAMED: usize = 3;
 /// A node that stays suspect is reported again after this time.
@@ -37,6 +43,8 @@ pub(super) struct Nodes {
     /// Whether suspicions, or the settings about them, may have changed.
     is_changed: bool,
     settings: Option<NodeSettings>,
+    /// Applications with many executors that are not settled: when they are examined again, and behind which executor.
+    examined: BTreeMap<AppKey, (Instant, Option<ExecutorKey>)>,
     reported: BTreeMap<Arc<str>, Instant>,
     /// When the pods of a suspect node were last asked for, and whether that is answered.
     reads: BTreeMap<Arc<str>, (Instant, bool)>,
@@ -55,15 +63,40 @@ impl Nodes {
         self.seen = recorded;
     }
 
-    /// Records what nodes do to executors of an application that have not started.
+    /// Records what nodes do to executors of an application that have not started. Returns how many executors that examined, and
+    /// when the rest of them is to be examined.
     pub(super) fn observe(
         &mut self,
-        app: (&AppKey, &Application),
+        (app, known): (&AppKey, Option<&Application>),
         snapshot: &Snapshot,
         settings: &NodeSettings,
         now: Now,
-    ) {
-        self.is_changed |= self.ledger.observe(app, snapshot, settings, now);
+    ) -> (usize, Option<Instant>) {
+        self.is_changed |= self.ledger.retract_started(app, snapshot);
+        let pending = known.filter(|known| known.counts().any(|counts| counts.pending > 0));
+        let unsettled = pending.map(Application::unsettled).filter(|unsettled| !unsettled.is_empty());
+        let Some(unsettled) = unsettled else {
+            self.examined.remove(app);
+            return (0, None);
+        };
+        if let Some((due, behind)) = self.examined.get(app)
+            && *due > now.at
+        {
+            return (0, behind.is_some().then_some(*due));
+        }
+        let behind = self.examined.remove(app).and_then(|(_, behind)| behind);
+        let from: Bound<ExecutorKey> = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = unsettled.range((from, Bound::Unbounded));
+        let part: Vec<(&ExecutorKey, &Arc<Executor>)> = rest.by_ref().take(MAX_EXAMINED).collect();
+        let executors = part.iter().map(|(_, executor)| *executor);
+        self.is_changed |= self.ledger.observe(app, executors, snapshot, settings, now);
+        let behind = part.last().filter(|_| rest.next().is_some()).map(|(key, _)| (*key).clone());
+        let due = now.at + EXAMINE_INTERVAL;
+        let is_left = behind.is_some();
+        if unsettled.len() > FEW {
+            self.examined.insert(app.clone(), (due, behind));
+        }
+        (part.len(), is_left.then_some(due))
     }
 
     /// Ends suspicions whose time is over.

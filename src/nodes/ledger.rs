@@ -10,7 +10,7 @@ use super::fault::{self, FaultKind, Found, NodeFault};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exit::Exit;
 use crate::policy::NodeSettings;
-use crate::snapshot::{Application, Executor, Snapshot, Stage};
+use crate::snapshot::{Executor, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 use crate::time::Now;
 
@@ -27,8 +27,8 @@ const NOT_STARTED_AFTER: Duration = Duration::from_secs(300);
 /// A pending executor counts against its node only if it has not started after this time: a container that could not be created, or an
 /// image that could not be pulled, is tried again.
 const PENDING_FAULT_AFTER: Duration = Duration::from_secs(60);
-/// At most this many pending executors of an application are examined at once, the newest first.
-const MAX_PENDING: usize = 2048;
+/// At most this many of the oldest executors of an application, and of the newest, are asked whether they run elsewhere.
+const MAX_ASKED: usize = 2048;
 
 /// What is known against a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -185,21 +185,18 @@ impl NodeLedger {
         self.add(&exit.app, &exit.executor, found, (age, false), snapshot, settings, now)
     }
 
-    /// Records what nodes do to executors of an application that are bound and have not started. Returns whether a node became
-    /// suspect.
-    pub fn observe(
+    /// Records what nodes do to those of these executors of an application that are bound and have not started. Returns whether a
+    /// node became suspect.
+    pub fn observe<'e>(
         &mut self,
-        (app, known): (&AppKey, &Application),
+        app: &AppKey,
+        executors: impl Iterator<Item = &'e Arc<Executor>>,
         snapshot: &Snapshot,
         settings: &NodeSettings,
         now: Now,
     ) -> bool {
-        let mut is_news = self.retract_started(app, snapshot);
-        if known.counts().all(|counts| counts.pending == 0) {
-            return is_news;
-        }
-        let pending = known.executors().values().rev().take(MAX_PENDING);
-        for executor in pending.filter(|executor| executor.stage() == Stage::Starting) {
+        let mut is_news = false;
+        for executor in executors.filter(|executor| executor.stage() == Stage::Starting) {
             let late =
                 executor.stage_seen().is_some_and(|seen| now.at.saturating_duration_since(seen) >= NOT_STARTED_AFTER);
             let has_tried =
@@ -284,7 +281,7 @@ impl NodeLedger {
     }
 
     /// Faults of pending executors that have started since are void. Returns whether there were any.
-    fn retract_started(&mut self, app: &AppKey, snapshot: &Snapshot) -> bool {
+    pub fn retract_started(&mut self, app: &AppKey, snapshot: &Snapshot) -> bool {
         let Some(nodes) = self.spread.0.get(app) else { return false };
         let runs = |fault: &NodeFault| {
             let known = snapshot.executor(app.namespace(), &fault.pod).filter(|(of, _)| *of == app);
@@ -377,6 +374,8 @@ fn exists(snapshot: &Snapshot, node: &str) -> bool {
 fn runs_elsewhere(snapshot: &Snapshot, app: &AppKey, node: &str) -> bool {
     let Some(app) = snapshot.apps.get(app) else { return false };
     let runs = |executor: &Executor| executor.stage() == Stage::Running && executor.node.as_deref() != Some(node);
+    let executors = || app.executors().values();
+    // Those that run stand before the ones that start, and behind the ones that have ended.
     app.counts().any(|counts| counts.ran > 0)
-        && app.executors().values().take(MAX_PENDING).any(|executor| runs(executor))
+        && executors().take(MAX_ASKED).chain(executors().rev().take(MAX_ASKED)).any(|executor| runs(executor))
 }

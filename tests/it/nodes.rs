@@ -415,6 +415,23 @@ fn node_that_made_the_sandbox_or_started_a_container_does_its_work() {
 }
 
 #[test]
+fn pending_executor_counts_wherever_it_stands_among_many_others() {
+    let mut cluster = Cluster::new(50, NodeSettings::default());
+    let pulling = json!({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]});
+    for (app, last, others) in [("a", 2_200, json!({"phase": "Running"})), ("b", 2_200, pulling.clone())] {
+        cluster.observe(app, 1, 3, &waiting("ContainerCreating", ""));
+        for number in 2..last {
+            cluster.observe(app, number, 4, &others);
+        }
+        cluster.observe(app, last, 5, &waiting("ContainerCreating", ""));
+    }
+    cluster.run(290);
+    assert_eq!((cluster.kinds(3), cluster.kinds(5)), (vec![], vec![]));
+    cluster.run(80);
+    assert_eq!((cluster.kinds(3), cluster.kinds(5)), (vec![FaultKind::NotStarted; 2], vec![FaultKind::NotStarted; 2]));
+}
+
+#[test]
 fn report_names_few_schedulers_without_control_characters() {
     let mut cluster = Cluster::new(50, avoiding());
     cluster.schedulers = (0..50).map(|number| (format!("\u{1b}[31mscheduler-{number}"), number)).collect();
