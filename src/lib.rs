@@ -26,6 +26,7 @@
 //! | [`text`] | text of tenants in messages: bounded, without control characters |
 //! | [`time`] | the time as an argument: by the monotonic and by the wall clock |
 //! | [`json`] | JSON documents by path, and lists item by item |
+//! | [`hash`] | hashes of what tenants write, by a key that only this process knows |
 //! | [`spark`] | Spark's labels, pods, states, configuration and sizes |
 //! | [`annotations`] | the annotations and labels of spark-usher |
 //! | [`signature`] | the proof that our webhook mutated a pod |
@@ -72,6 +73,7 @@ pub mod config;
 pub mod controller;
 pub mod fault_injection;
 pub mod gang;
+pub mod hash;
 pub mod http;
 pub mod json;
 pub mod leader;

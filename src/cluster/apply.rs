@@ -2,7 +2,6 @@
 //! resourceVersion: the API server rejects a stale plan (409), and the next plan uses what the watch shows.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use super::watch::group_resource;
 use crate::annotations;
 use crate::controller::NodeReport;
 use crate::fault_injection::{self, Bug};
+use crate::hash::hash_of;
 use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
 use crate::reconcile::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, Recover, owner_reference};
@@ -280,9 +280,7 @@ impl Writer {
     fn report_dry_run(&self, app: &AppKey, action: &Action) {
         let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
         let what = describe(action);
-        let mut hasher = DefaultHasher::new();
-        (app, name, why, &what).hash(&mut hasher);
-        if !self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert_new(hasher.finish()) {
+        if !self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert_new(hash_of(&(app, name, why, &what))) {
             return;
         }
         self.count(name, "dry-run");

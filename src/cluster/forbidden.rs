@@ -4,11 +4,10 @@
 //! Permissions are those of a role, and admission plugins decide by kind: adoption needs `delete` on pods where
 //! `OwnerReferencesPermissionEnforcement` is on, as on OpenShift.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use std::time::{Duration, Instant};
 
 use super::recent::Recent;
+use crate::hash::hash_of;
 
 /// The first delay; each further one is twice as long.
 const INITIAL_DELAY: Duration = Duration::from_secs(60);
@@ -22,9 +21,7 @@ const MAX_REMEMBERED: usize = 65_536;
 pub(super) struct Forbidden(Recent<u64, (u32, Instant)>);
 
 fn key(action: &str, of: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (action, of).hash(&mut hasher);
-    hasher.finish()
+    hash_of(&(action, of))
 }
 
 impl Default for Forbidden {

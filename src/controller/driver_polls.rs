@@ -6,13 +6,13 @@
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use slots::{Slots, ViewMemory};
 
 use super::queue::WorkQueue;
+use crate::hash::hash_of;
 use crate::recovery::DriverPoll;
 use crate::signature::Creator;
 use crate::snapshot::DriverViewKey;
@@ -281,9 +281,7 @@ impl DriverPolls {
 
 /// A time below `most` that differs between drivers.
 fn spread(key: &DriverViewKey, most: Duration) -> Duration {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    most.mul_f64((hasher.finish() % 1024) as f64 / 1024.0)
+    most.mul_f64((hash_of(key) % 1024) as f64 / 1024.0)
 }
 
 #[cfg(test)]

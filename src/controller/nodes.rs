@@ -79,10 +79,10 @@ impl Nodes {
             self.examined.remove(app);
             return (0, None);
         };
-        if let Some((due, behind)) = self.examined.get(app)
+        if let Some((due, _)) = self.examined.get(app)
             && *due > now.at
         {
-            return (0, behind.is_some().then_some(*due));
+            return (0, Some(*due));
         }
         let behind = self.examined.remove(app).and_then(|(_, behind)| behind);
         let from: Bound<ExecutorKey> = behind.map_or(Bound::Unbounded, Bound::Excluded);

@@ -2,11 +2,11 @@
 //! those that do not belong in it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use smol_str::SmolStr;
 
+use crate::hash::hash_of;
 use crate::spark::ids::is_newer;
 
 /// Uids of pods and PodGroups that were deleted since the last prune but one. Each is stored as a hash: a collision of a new
@@ -37,39 +37,39 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 impl Tombstones {
     /// The object with this uid was deleted.
     pub(super) fn add(&mut self, uid: &str) {
-        self.current.insert(hash(uid));
+        self.current.insert(hash_of(uid));
     }
 
     /// A GET found that the pod with this uid is deleted.
     pub(super) fn add_undelivered(&mut self, uid: &str, now: Instant) {
         self.add(uid);
         if self.undelivered.len() < MAX_UNDELIVERED {
-            self.undelivered.insert(hash(uid), now);
+            self.undelivered.insert(hash_of(uid), now);
         }
     }
 
     /// The watch delivers the deletion of the pod with this uid, which has a tombstone.
     pub(super) fn deliver(&mut self, uid: &str) {
-        if !self.undelivered.is_empty() && self.undelivered.remove(&hash(uid)).is_some() {
+        if !self.undelivered.is_empty() && self.undelivered.remove(&hash_of(uid)).is_some() {
             self.add(uid);
         }
     }
 
     /// Whether the object with this uid was deleted recently, or the watch has not delivered its deletion yet.
     pub(super) fn contains(&self, uid: &str) -> bool {
-        let uid = hash(uid);
+        let uid = hash_of(uid);
         let of_watch = || self.undelivered.contains_key(&uid) || self.unlisted.contains_key(&uid);
         self.current.contains(&uid) || self.previous.contains(&uid) || of_watch()
     }
 
     /// The pod with this uid left the watch by label, at this version.
     pub(super) fn add_unselected(&mut self, uid: &str, version: SmolStr) {
-        self.unselected_current.insert(hash(uid), version);
+        self.unselected_current.insert(hash_of(uid), version);
     }
 
     /// At which version the pod with this uid left the watch by label.
     fn left(&self, uid: &str) -> Option<&SmolStr> {
-        let uid = hash(uid);
+        let uid = hash_of(uid);
         self.unselected_current.get(&uid).or_else(|| self.unselected_previous.get(&uid))
     }
 
@@ -81,20 +81,20 @@ impl Tombstones {
     /// Whether the watch has shown the pod with this uid, and the snapshot lacks it: it was deleted or left recently, and a list
     /// may still contain it, or it does not belong in the snapshot.
     pub(super) fn was_shown(&self, uid: &str) -> bool {
-        self.contains(uid) || self.left(uid).is_some() || self.unclassified.contains(&hash(uid))
+        self.contains(uid) || self.left(uid).is_some() || self.unclassified.contains(&hash_of(uid))
     }
 
     /// The pod with this uid was shown, and does not belong in the snapshot.
     pub(super) fn add_unclassified(&mut self, uid: &str) {
         if self.unclassified.len() < MAX_UNCLASSIFIED {
-            self.unclassified.insert(hash(uid));
+            self.unclassified.insert(hash_of(uid));
         }
     }
 
     /// The pod with this uid belongs in the snapshot.
     pub(super) fn remove_unclassified(&mut self, uid: &str) {
         if !self.unclassified.is_empty() {
-            self.unclassified.remove(&hash(uid));
+            self.unclassified.remove(&hash_of(uid));
         }
     }
 
@@ -106,7 +106,7 @@ impl Tombstones {
 
     /// The list contains the pod with this uid. If that has a tombstone, the list is stale, and the watch will show the deletion.
     pub(super) fn remove_listed(&mut self, uid: &str) {
-        if let Some((uid, at)) = self.unlisted.remove_entry(&hash(uid)) {
+        if let Some((uid, at)) = self.unlisted.remove_entry(&hash_of(uid)) {
             self.undelivered.insert(uid, at);
         }
     }
@@ -124,10 +124,4 @@ impl Tombstones {
         self.previous = std::mem::take(&mut self.current);
         self.unselected_previous = std::mem::take(&mut self.unselected_current);
     }
-}
-
-fn hash(uid: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    uid.hash(&mut hasher);
-    hasher.finish()
 }

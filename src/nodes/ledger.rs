@@ -1,5 +1,6 @@
 //! The faults of each node, and which nodes are suspect because of them.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use super::fault::{self, FaultKind, Found, NodeFault};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exit::Exit;
 use crate::policy::NodeSettings;
-use crate::snapshot::{Executor, Snapshot, Stage};
+use crate::snapshot::{Application, Executor, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 use crate::time::Now;
 
@@ -182,7 +183,7 @@ impl NodeLedger {
             true => now.wall.duration_since(exit.ended_at()).unsigned_abs(),
             false => Duration::ZERO,
         };
-        self.add(&exit.app, &exit.executor, found, (age, false), snapshot, settings, now)
+        self.add(&exit.app, &exit.executor, found, (age, false), &OnceCell::new(), snapshot, settings, now)
     }
 
     /// Records what nodes do to those of these executors of an application that are bound and have not started. Returns whether a
@@ -196,6 +197,7 @@ impl NodeLedger {
         now: Now,
     ) -> bool {
         let mut is_news = false;
+        let running = OnceCell::new();
         for executor in executors.filter(|executor| executor.stage() == Stage::Starting) {
             let late =
                 executor.stage_seen().is_some_and(|seen| now.at.saturating_duration_since(seen) >= NOT_STARTED_AFTER);
@@ -204,7 +206,7 @@ impl NodeLedger {
             let of_pending = has_tried.then(|| fault::of_pending(executor)).flatten();
             let found = of_pending.or_else(|| late.then(|| fault::not_started(executor)).flatten());
             if let Some(found) = found {
-                is_news |= self.add(app, executor, found, (Duration::ZERO, true), snapshot, settings, now);
+                is_news |= self.add(app, executor, found, (Duration::ZERO, true), &running, snapshot, settings, now);
             }
         }
         is_news
@@ -217,6 +219,7 @@ impl NodeLedger {
         executor: &Executor,
         found: Found,
         (age, is_pending): (Duration, bool),
+        running: &OnceCell<RunsOn>,
         snapshot: &Snapshot,
         settings: &NodeSettings,
         now: Now,
@@ -241,7 +244,7 @@ impl NodeLedger {
             resource,
             message,
             is_pending,
-            ran_elsewhere: runs_elsewhere(snapshot, app, &node),
+            ran_elsewhere: running.get_or_init(|| RunsOn::of(snapshot, app)).is_elsewhere(&node),
         };
         self.spread.add(&fault, &node);
         let record = self.nodes.entry(node.clone()).or_default();
@@ -370,12 +373,34 @@ fn exists(snapshot: &Snapshot, node: &str) -> bool {
     snapshot.nodes.is_empty() || snapshot.nodes.contains_key(node)
 }
 
-/// Whether an application has an executor that runs on another node: then what fails on this one is not the application's own doing.
-fn runs_elsewhere(snapshot: &Snapshot, app: &AppKey, node: &str) -> bool {
-    let Some(app) = snapshot.apps.get(app) else { return false };
-    let runs = |executor: &Executor| executor.stage() == Stage::Running && executor.node.as_deref() != Some(node);
-    let executors = || app.executors().values();
-    // Those that run stand before the ones that start, and behind the ones that have ended.
-    app.counts().any(|counts| counts.ran > 0)
-        && executors().take(MAX_ASKED).chain(executors().rev().take(MAX_ASKED)).any(|executor| runs(executor))
+/// Where executors of an application run.
+enum RunsOn {
+    Nowhere,
+    One(Arc<str>),
+    Several,
+}
+
+impl RunsOn {
+    fn of(snapshot: &Snapshot, app: &AppKey) -> RunsOn {
+        let ran = |app: &&Arc<Application>| app.counts().any(|counts| counts.ran > 0);
+        let Some(app) = snapshot.apps.get(app).filter(ran) else { return RunsOn::Nowhere };
+        let executors = || app.executors().values();
+        // Those that run stand before the ones that start, and behind the ones that have ended.
+        let asked = executors().take(MAX_ASKED).chain(executors().rev().take(MAX_ASKED));
+        let mut nodes = asked.filter(|executor| executor.stage() == Stage::Running).filter_map(|of| of.node.as_ref());
+        match nodes.next() {
+            None => RunsOn::Nowhere,
+            Some(one) if nodes.any(|node| node != one) => RunsOn::Several,
+            Some(one) => RunsOn::One(one.clone()),
+        }
+    }
+
+    /// Whether one runs on another node than this: then what fails here is not the application's own doing.
+    fn is_elsewhere(&self, node: &str) -> bool {
+        match self {
+            RunsOn::Nowhere => false,
+            RunsOn::One(one) => **one != *node,
+            RunsOn::Several => true,
+        }
+    }
 }

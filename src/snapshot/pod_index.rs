@@ -1,8 +1,8 @@
 //! The index of labelled pods, by a hash of namespace and name.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
 
+use crate::hash::hash_of;
 use crate::spark::ids::AppHash;
 
 /// The location of a labelled pod: its application and, for an executor, its number.
@@ -23,10 +23,8 @@ impl PodEntry {
     }
 }
 
-/// The key of a pod in the index. A collision would hide one of the two pods from lookups by name until the next list; with a
-/// hash of 64 bits that is negligible.
+/// The key of a pod in the index. A collision would hide one of the two pods from lookups by name; with a hash of 64 bits, and a
+/// key of the process that nobody knows, that is negligible.
 pub(super) fn pod_hash(namespace: &str, name: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (namespace, name).hash(&mut hasher);
-    hasher.finish()
+    hash_of(&(namespace, name))
 }

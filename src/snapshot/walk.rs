@@ -1,11 +1,11 @@
 //! A walk over all labelled pods, in parts: there may be a hundred thousand.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use super::facts::{DriverPod, Executor, ExecutorKey, ObservedPod};
 use super::state::Snapshot;
+use crate::hash::hash_of;
 use crate::spark::ids::AppKey;
 
 /// A labelled pod.
@@ -139,7 +139,7 @@ impl Listed {
 
     /// The same by namespace, name and uid.
     pub fn insert(&mut self, namespace: &str, name: &str, uid: &str) {
-        self.hashes.push(hash(namespace, name, uid));
+        self.hashes.push(hash_of(&(namespace, name, uid)));
         self.is_sealed = false;
     }
 
@@ -158,7 +158,7 @@ impl Listed {
 
     /// The same by namespace, name and uid.
     pub fn contains(&self, namespace: &str, name: &str, uid: &str) -> bool {
-        self.hashes.binary_search(&hash(namespace, name, uid)).is_ok()
+        self.hashes.binary_search(&hash_of(&(namespace, name, uid))).is_ok()
     }
 
     /// How many pods it contains.
@@ -170,10 +170,4 @@ impl Listed {
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
-}
-
-fn hash(namespace: &str, name: &str, uid: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (namespace, name, uid).hash(&mut hasher);
-    hasher.finish()
 }

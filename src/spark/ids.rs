@@ -3,10 +3,12 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use equivalent::{Comparable, Equivalent};
+
+use crate::hash::hash_of;
 
 /// `namespace/name` in one allocation. Neither part can contain a `/`: the API server validates both.
 fn join(namespace: &str, second: &str) -> String {
@@ -46,7 +48,7 @@ macro_rules! slash_key {
     };
 }
 
-/// A hash of an application's key. Two keys have the same with a probability that is negligible.
+/// A hash of an application's key, in this process. Two keys have the same with a probability that is negligible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppHash(u64);
 
@@ -87,9 +89,7 @@ impl AppKey {
 impl AppHash {
     /// The hash of an application's key.
     pub fn of(namespace: &str, selector: &str) -> AppHash {
-        let mut hasher = DefaultHasher::new();
-        (namespace, selector).hash(&mut hasher);
-        AppHash(hasher.finish())
+        AppHash(hash_of(&(namespace, selector)))
     }
 }
 

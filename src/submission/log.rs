@@ -1,11 +1,11 @@
 //! Where a log was read up to, so that reading goes on there after an interruption without losing or repeating a line.
 
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
 
 use super::driver::DriverStatus;
+use crate::hash::hash_of;
 use crate::time::whole_second;
 
 /// How far the log of a driver's container can be read.
@@ -101,9 +101,7 @@ impl LogPosition {
         };
         // The kubelet writes a space after the time even if the line is empty; some runtimes do not.
         let text = rest.strip_prefix(b" ").unwrap_or(rest);
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        let key = (time, hasher.finish());
+        let key = (time, hash_of(text));
         if let Some(at) = self.expected.iter().position(|expected| *expected == key) {
             self.expected.drain(..=at);
             return LogLine::Known;

@@ -52,6 +52,8 @@ type Counts = BTreeMap<String, [usize; 8]>;
 fn maintained_counts(snapshot: &Snapshot) -> Counts {
     let mut counts = Counts::new();
     for (key, app) in &snapshot.apps {
+        let unsettled = app.executors().iter().filter(|(_, executor)| !executor.is_settled());
+        assert!(app.unsettled().iter().eq(unsettled), "{key}");
         for index in app.indexes() {
             assert!(index.total > 0 && app.creator_index(index.creator).is_some_and(|same| std::ptr::eq(same, index)));
             let set = format!("{key} {:?}", index.creator);
