@@ -1,7 +1,8 @@
 //! Two replicas with graceful handovers and SIGKILLs while executors come and go: every exit is reported once, or is marked as
 //! possibly reported.
 //!
-//! If `KUBEBUILDER_ASSETS` is set, the test runs ten handovers, five kills and 500 executors on a real API server. If
+//! If `KUBEBUILDER_ASSETS` is set, the test runs ten handovers, five kills and 500 executors on a real API server, and then ten kills
+//! in a row and a stall of the API server of 40 s: an exit that a checkpoint covers is never reported again. If
 //! `SPARK_USHER_BEFORE` names the program of an earlier version, the first and the last replicas run that one, as in a rolling
 //! upgrade that is rolled back.
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::process::{Process, get};
 use crate::support::*;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
@@ -25,7 +27,14 @@ const CONFIG: &str = "lifecycle: {finished: report, poll: 5s}";
 enum Step {
     Stopped,
     Killed,
+    /// The API server does not respond for [`STALL`].
+    Stalled,
 }
+
+const STALL: Duration = Duration::from_secs(40);
+/// A repetition is at most this much later than the first report: a stall, what is not in a checkpoint yet (10 s), and the time until
+/// another replica leads (15 s), each with time to spare. The scenario takes several times as long.
+const REPEATED_WITHIN: Duration = Duration::from_secs(90);
 
 /// The exit of each executor as replicas report it: when, by which one, and whether it may be a repetition.
 type Reports = BTreeMap<String, Vec<(String, usize, bool)>>;
@@ -93,6 +102,12 @@ async fn run_executors(cluster: &Cluster, least: u32, stop: &AtomicBool) -> u32 
     id
 }
 
+/// Sends a signal to the process of a real API server. While it is stopped, connections are accepted, and nothing is answered.
+fn signal(cluster: &Cluster, signal: &str) {
+    let api_server = cluster.api_server().unwrap().to_string();
+    assert!(std::process::Command::new("kill").args([signal, &api_server]).status().unwrap().success());
+}
+
 /// The running replica that leads.
 fn leader(replicas: &[Process], stopped: &BTreeSet<usize>) -> Option<usize> {
     replicas.iter().enumerate().position(|(at, replica)| !stopped.contains(&at) && replica.leads())
@@ -126,6 +141,13 @@ async fn run_scenario(cluster: &Cluster, steps: &[(Step, bool)], executors: u32)
     let handovers = async {
         for (step, old) in steps {
             tokio::time::sleep(Duration::from_millis(1500)).await;
+            if *step == Step::Stalled {
+                signal(cluster, "-STOP");
+                tokio::time::sleep(STALL).await;
+                signal(cluster, "-CONT");
+                eventually("a replica leads again", async || leader(&replicas, &stopped).is_some()).await;
+                continue;
+            }
             let first = leader(&replicas, &stopped).unwrap();
             // As in a rollout, the next replica starts before the old one stops.
             replicas.push(start(cluster, replicas.len(), *old));
@@ -135,7 +157,7 @@ async fn run_scenario(cluster: &Cluster, steps: &[(Step, bool)], executors: u32)
                     replicas[first].terminate();
                     assert!(replicas[first].wait());
                 }
-                Step::Killed => replicas[first].kill(),
+                Step::Killed | Step::Stalled => replicas[first].kill(),
             }
             stopped.insert(first);
             eventually("another replica leads", async || leader(&replicas, &stopped).is_some()).await;
@@ -183,6 +205,15 @@ async fn run_scenario(cluster: &Cluster, steps: &[(Step, bool)], executors: u32)
         "reported twice without a checkpoint: {twice:?}; {earlier_versions:?} are reports of the earlier version"
     );
     assert!(reports.keys().all(|pod| all.contains(pod)));
+    let time = |report: &(String, usize, bool)| report.0.parse::<Timestamp>().unwrap();
+    let repeated_after =
+        |reports: &[(String, usize, bool)]| time(&reports[reports.len() - 1]).duration_since(time(&reports[0]));
+    let latest = reports.iter().max_by_key(|(_, reports)| repeated_after(reports)).unwrap();
+    println!("the latest repetition came {:#} after the first report", repeated_after(latest.1));
+    assert!(
+        earlier_program().is_some() || repeated_after(latest.1) <= SignedDuration::try_from(REPEATED_WITHIN).unwrap(),
+        "{latest:?}"
+    );
     // Only a kill, or a version without checkpoints, causes possible repetitions.
     if steps.iter().all(|(step, _)| *step == Step::Stopped) && earlier_program().is_none() {
         assert_eq!(marked, 0);
@@ -214,8 +245,13 @@ async fn exits_are_reported_once_through_handovers_and_kills() {
     let (stops, kills, executors) = if cluster.is_real() { (10, 5, 500) } else { (3, 1, 80) };
     // With an earlier version: from that one to this one and back.
     let old = |at: usize| earlier_program().is_some() && (at < 2 || at % 5 == 4);
-    let steps: Vec<(Step, bool)> = (0..stops + kills)
+    let mut steps: Vec<(Step, bool)> = (0..stops + kills)
         .map(|at| (if at % 3 == 2 && at / 3 < kills { Step::Killed } else { Step::Stopped }, old(at)))
         .collect();
+    if cluster.is_real() {
+        steps.extend([(Step::Killed, false); 5]);
+        steps.push((Step::Stalled, false));
+        steps.extend([(Step::Killed, false); 5]);
+    }
     run_scenario(&cluster, &steps, executors).await;
 }

@@ -191,8 +191,7 @@ impl Cluster {
         let mut cluster = Cluster::start().await;
         let sandbox = Sandbox::start(&Options { pods: Pods::Left, ..Options::default() }).unwrap();
         cluster.client = sandbox.client(sandbox.admin_token()).unwrap();
-        let namespace = cluster.namespace.clone();
-        cluster.add_namespace(&namespace).await;
+        cluster.add_namespace(&cluster.namespace).await;
         Some((cluster, sandbox))
     }
 
@@ -242,6 +241,11 @@ impl Cluster {
     /// Whether this is a real kube-apiserver.
     pub fn is_real(&self) -> bool {
         matches!(self.kind, Kind::Real(_))
+    }
+
+    /// The process id of a real API server: it starts after etcd.
+    pub fn api_server(&self) -> Option<u32> {
+        if let Kind::Real(real) = &self.kind { Some(real.processes[1].id()) } else { None }
     }
 
     /// A kubeconfig for an administrator.
@@ -561,9 +565,8 @@ impl Cluster {
 
     /// A webhook configuration takes a moment to reach the API server's cache: waits until the webhook mutates a pod, and signs it.
     async fn registered(&self) {
-        let probe = super::executor(99999).label("spark-app-selector", "spark-probe");
         let params = PostParams { dry_run: true, ..PostParams::default() };
-        let mut pod = probe.namespace(&self.namespace).0;
+        let mut pod = super::executor(99999).label("spark-app-selector", "spark-probe").namespace(&self.namespace).0;
         pod["spec"].as_object_mut().unwrap().remove("priority");
         pod["spec"].as_object_mut().unwrap().remove("preemptionPolicy");
         let pod: Pod = serde_json::from_value(pod).unwrap();

@@ -271,9 +271,8 @@ impl Sim {
             (false, true) => LeaderState::Follower,
             (false, false) => LeaderState::NoLeader,
         };
-        let policies = self.policies.clone();
         let Some(controller) = self.replicas[number].controller.as_mut() else { return };
-        let effects = controller.step(moment, &policies, leader_state);
+        let effects = controller.step(moment, &self.policies, leader_state);
         let process = (number, self.replicas[number].incarnation);
         for exit in effects.exits {
             self.record_report(process, &exit);
@@ -440,14 +439,12 @@ impl Sim {
                 self.send(number, wait, Request::DriverAnswered(poll.key, Box::new(answer)));
             }
             Request::DriverAnswered(key, answer) => {
-                let policies = self.policies.clone();
                 let controller = self.replicas[number].controller.as_mut().unwrap();
-                _ = controller.driver_answered(&key, *answer, moment, &policies);
+                _ = controller.driver_answered(&key, *answer, moment, &self.policies);
                 self.step_controller(number);
             }
             Request::Polled(polled) => {
-                let policies = self.policies.clone();
-                self.replicas[number].controller.as_mut().unwrap().poll_finished(polled, moment, &policies);
+                self.replicas[number].controller.as_mut().unwrap().poll_finished(polled, moment, &self.policies);
                 self.step_controller(number);
             }
             Request::Round => {

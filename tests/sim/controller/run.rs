@@ -1,7 +1,7 @@
 //! The controller with faults: thousands of histories of a simulated cluster, each determined by a seed (`sim`).
 //!
 //! ```text
-//! cargo test --test sim controller                                    700 histories, and every injected bug
+//! cargo test --test sim controller                                    2,000 histories, and every injected bug
 //! SEEDS=100000 cargo test --profile dist --test sim controller::run::histories   a hundred thousand
 //! SEED=1234 cargo test --test sim controller::run::one_history -- --nocapture    one history, line by line
 //! ```
@@ -24,7 +24,7 @@ fn describe(seed: u64, violation: &Violation) -> String {
 
 #[test]
 fn histories_hold() {
-    let seeds = number("SEEDS").unwrap_or(700);
+    let seeds = number("SEEDS").unwrap_or(2000);
     let (next, failed) = (AtomicU64::new(0), std::sync::Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
@@ -57,27 +57,41 @@ fn one_history() {
 /// The number of histories to run for each bug.
 const HISTORIES_PER_BUG: u64 = 1000;
 
-/// Histories that find bugs which the first ones do not find.
+/// Histories that find bugs which the first three do not find. The test prints those that a change of the code has made stale: the
+/// search costs many times as much then.
 const FOUND_BY_SEED: &[(Bug, u64)] = &[
-    (Bug::BudgetIgnored, 29),
-    (Bug::CheckpointIgnored, 41),
+    (Bug::BudgetIgnored, 25),
+    (Bug::CheckpointIgnored, 68),
+    (Bug::ConfirmationNotRetried, 13),
+    (Bug::ContradictionIgnored, 10),
+    (Bug::DeletionGraceIgnored, 25),
+    (Bug::DriverLostIsError, 4),
     (Bug::FailedNotKept, 24),
-    (Bug::FailuresNotKept, 59),
+    (Bug::FailuresNotKept, 121),
+    (Bug::FinalizersIgnored, 14),
+    (Bug::FollowerDropsExits, 8),
     (Bug::GivenUpAtOnce, 1000),
-    (Bug::GraceCountsOutages, 29),
-    (Bug::HopelessInClientMode, 2764),
-    (Bug::IncompleteViewCounts, 79),
-    (Bug::NoBackOff, 73),
-    (Bug::OrphansAtOnce, 35),
-    (Bug::PendingIsNothing, 39),
+    (Bug::GraceCountsOutages, 8),
+    (Bug::HopelessInClientMode, 140),
+    (Bug::InactiveIgnored, 3),
+    (Bug::IncompleteViewCounts, 49),
+    (Bug::LateWatchRestarted, 17),
+    (Bug::NoBackOff, 25),
+    (Bug::OrphansAtOnce, 220),
+    (Bug::OrphansNotKept, 42),
+    (Bug::PendingIsNothing, 10),
+    (Bug::PollComparesPresenceOnly, 5),
     (Bug::RefusedAtOnce, 49),
     (Bug::RunningIsFinished, 37),
-    (Bug::StuckSinceCreation, 277),
-    (Bug::UnregisteredSinceCreation, 133),
-    (Bug::UnscheduledIsStuck, 27),
+    (Bug::SkipIgnored, 4),
+    (Bug::StuckSinceCreation, 27),
+    (Bug::UnknownDriverIsDeleted, 5),
+    (Bug::UnregisteredSinceCreation, 25),
+    (Bug::UnscheduledIsStuck, 29),
     (Bug::VanishedAtOnce, 100),
-    (Bug::VanishedNever, 50),
-    (Bug::ZombieAtOnce, 99),
+    (Bug::VanishedNever, 20),
+    (Bug::WarnActs, 4),
+    (Bug::ZombieAtOnce, 115),
 ];
 
 #[test]
@@ -99,7 +113,11 @@ fn every_injected_bug_is_found() {
                     let found = seeds.find_map(|seed| Some((seed, Sim::new(seed, false).run().0?)));
                     inject(None);
                     match &found {
-                        Some((seed, violation)) => println!("{bug:?}: seed {seed}: {}", violation.rule),
+                        Some((seed, violation)) => {
+                            let known = FOUND_BY_SEED.iter().find(|(found, _)| found == bug).map_or(*seed, |of| of.1);
+                            let stale = if known == *seed { "" } else { " (FOUND_BY_SEED is stale)" };
+                            println!("{bug:?}: seed {seed}{stale}: {}", violation.rule);
+                        }
                         None => missed.lock().unwrap().push(*bug),
                     }
                 }
