@@ -1,5 +1,7 @@
 //! Nodes that refuse or break executors: when they are suspect, for how long, and who avoids them.
 
+use std::time::Duration;
+
 use crate::support::controller_harness::*;
 use crate::support::*;
 use serde_json::{Value, json};
@@ -468,6 +470,27 @@ fn follower_knows_the_same_and_reports_nothing() {
     cluster.harness.leader_state = LeaderState::Leader;
     cluster.run(2);
     assert_eq!(cluster.reports.len(), 1, "the new leader reports it");
+}
+
+#[test]
+fn follower_sees_a_fault_that_comes_a_moment_after_another_event_of_a_large_application() {
+    let mut cluster = Cluster::new(50, avoiding());
+    cluster.harness.leader_state = LeaderState::Follower;
+    let pulling = json!({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]});
+    cluster.observe("a", 1, 4, &json!({"phase": "Running"}));
+    for number in 2..100 {
+        cluster.observe("a", number, 3, &pulling);
+    }
+    cluster.run(100);
+    cluster.observe("a", 50, 3, &waiting("ContainerCreating", ""));
+    for step in 0..8 {
+        cluster.harness.since += Duration::from_millis(300);
+        cluster.harness.step_after(0);
+        if step == 2 {
+            cluster.observe("a", 60, 3, &waiting("CreateContainerError", "context deadline exceeded"));
+        }
+    }
+    assert_eq!(cluster.kinds(3), [FaultKind::ContainerError]);
 }
 
 #[test]
