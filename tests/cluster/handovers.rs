@@ -32,9 +32,9 @@ enum Step {
 }
 
 const STALL: Duration = Duration::from_secs(40);
-/// A repetition is at most this much later than the first report: a stall, what is not in a checkpoint yet (10 s), and the time until
-/// another replica leads (15 s), each with time to spare. The scenario takes several times as long.
-const REPEATED_WITHIN: Duration = Duration::from_secs(90);
+/// A repetition is at most this much later than the first report: what is not in a checkpoint yet (10 s), and the time until another
+/// replica leads (15 s), with time to spare. The scenario takes several times as long.
+const REPEATED_WITHIN: Duration = Duration::from_secs(45);
 
 /// The exit of each executor as replicas report it: when, by which one, and whether it may be a repetition.
 type Reports = BTreeMap<String, Vec<(String, usize, bool)>>;
