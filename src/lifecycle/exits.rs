@@ -523,7 +523,9 @@ impl Exits {
             let led_on = since <= began.at
                 && self.last_follower.is_some_and(|led| led.saturating_duration_since(since) >= takeover);
             let age = exit.at.duration_since(exit.ended_at()).unsigned_abs();
-            let is_history = exit.was_over && !(began.found.was_held && age <= takeover);
+            // The first list may come late.
+            let is_after = exit.version().zip(began.found.taken).is_some_and(|(ended, taken)| ended > taken);
+            let is_history = exit.was_over && !((began.found.was_held || is_after) && age <= takeover);
             let before = exit.version().is_none_or(|ended| began.found.taken.is_none_or(|taken| ended <= taken));
             return (!is_history && !led_on).then_some(led_then || (began.found.was_held && before));
         };

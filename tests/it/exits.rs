@@ -188,6 +188,11 @@ fn exits_in_first_list_are_history_unless_they_follow_the_checkpoint() {
     take_over(&mut harness, FoundCheckpoint::default());
     assert_eq!(reported_exits(&mut harness), [], "a first installation");
     assert_eq!(harness.controller.exits().history().len(), 2, "`why` shows them");
+    // The first list came late: exits after this replica had taken the Lease are no history, unless only their pods have changed.
+    let old = version(finished(failed(3, 137), "2027-01-15T07:50:00Z"), 9);
+    let mut harness = restarted_with(&[&pods[..], &[old]].concat());
+    take_over(&mut harness, FoundCheckpoint { taken: Some(8), ..FoundCheckpoint::default() });
+    assert_eq!(reported_exits(&mut harness), [(2, false)]);
     // After a restart of all replicas, exactly the exits meanwhile are reported.
     let mut harness = restarted_with(&pods);
     take_over(&mut harness, after_stop(5, 51));
