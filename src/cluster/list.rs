@@ -13,7 +13,7 @@ use super::view::{Viewed, resource};
 use super::{lookups, watch};
 use crate::controller::{Lookup, LookupResult, lookup};
 use crate::lifecycle::Exits;
-use crate::nodes::NodeLedger;
+use crate::nodes::{NodeLedger, Running};
 use crate::policy::{NodeSettings, Policies};
 use crate::runtime::clock;
 use crate::snapshot::{Change, Notify, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot, Store};
@@ -149,11 +149,12 @@ fn history(store: &mut Store, now: Now) -> History {
         exits.record(batch, now);
     }
     let (snapshot, settings, mut nodes) = (store.snapshot(), NodeSettings::default(), NodeLedger::default());
+    let mut running = Running::new(snapshot);
     for exit in exits.history().iter() {
-        nodes.record(exit, snapshot, &settings, now);
+        nodes.record(exit, &mut running, &settings, now);
     }
     for (key, app) in &snapshot.apps {
-        nodes.observe(key, app.unsettled().values(), snapshot, &settings, now);
+        nodes.observe(key, app.unsettled().values(), &mut running, &settings, now);
     }
     History { exits: exits.history().clone(), nodes, ..History::default() }
 }

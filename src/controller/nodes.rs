@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::effects::{LookupResult, NodeReport};
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
-use crate::nodes::{NodeLedger, Suspicion};
+use crate::nodes::{NodeLedger, Running, Suspicion};
 use crate::policy::NodeSettings;
-use crate::snapshot::{Application, Executor, ExecutorKey, Snapshot};
+use crate::snapshot::{Application, ExecutorKey, Snapshot};
 use crate::spark::ids::AppKey;
 use crate::text::shown;
 use crate::time::Now;
@@ -27,6 +27,8 @@ const MAX_EXAMINED: usize = 2048;
 /// and of one with more than a few of them that are not settled, at most once in this time: each of its events is a plan.
 const FEW: usize = 64;
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(1);
+/// Executors that have not started are examined again after this time, although nothing has changed.
+const EXAMINE_AGAIN: Duration = Duration::from_secs(60);
 /// At most this many schedulers are named.
 const MAX_NAMED: usize = 3;
 /// A node that stays suspect is reported again after this time.
@@ -57,14 +59,15 @@ impl Nodes {
         if fault_injection::injected(Bug::FaultsNotSeen) {
             self.seen = recorded;
         }
+        let mut running = Running::new(snapshot);
         for exit in exits.history().from(self.seen) {
-            self.is_changed |= self.ledger.record(exit, snapshot, settings, now);
+            self.is_changed |= self.ledger.record(exit, &mut running, settings, now);
         }
         self.seen = recorded;
     }
 
     /// Records what nodes do to executors of an application that have not started. Returns how many executors that examined, and
-    /// when the rest of them is to be examined.
+    /// when they are to be examined again, or the rest of them.
     pub(super) fn observe(
         &mut self,
         (app, known): (&AppKey, Option<&Application>),
@@ -73,7 +76,8 @@ impl Nodes {
         now: Now,
     ) -> (usize, Option<Instant>) {
         self.is_changed |= self.ledger.retract_started(app, snapshot);
-        let pending = known.filter(|known| known.counts().any(|counts| counts.pending > 0));
+        let is_pending = |known: &&Application| known.counts().any(|counts| counts.pending > 0);
+        let pending = known.filter(|known| settings.enabled && is_pending(known));
         let unsettled = pending.map(Application::unsettled).filter(|unsettled| !unsettled.is_empty());
         let Some(unsettled) = unsettled else {
             self.examined.remove(app);
@@ -87,16 +91,20 @@ impl Nodes {
         let behind = self.examined.remove(app).and_then(|(_, behind)| behind);
         let from: Bound<ExecutorKey> = behind.map_or(Bound::Unbounded, Bound::Excluded);
         let mut rest = unsettled.range((from, Bound::Unbounded));
-        let part: Vec<(&ExecutorKey, &Arc<Executor>)> = rest.by_ref().take(MAX_EXAMINED).collect();
-        let executors = part.iter().map(|(_, executor)| *executor);
-        self.is_changed |= self.ledger.observe(app, executors, snapshot, settings, now);
-        let behind = part.last().filter(|_| rest.next().is_some()).map(|(key, _)| (*key).clone());
+        let (mut last, mut count) = (None, 0);
+        let executors = rest.by_ref().take(MAX_EXAMINED).map(|(key, executor)| {
+            (last, count) = (Some(key), count + 1);
+            executor
+        });
+        self.is_changed |= self.ledger.observe(app, executors, &mut Running::new(snapshot), settings, now);
+        let behind = last.filter(|_| rest.next().is_some()).cloned();
         let due = now.at + EXAMINE_INTERVAL;
-        let is_left = behind.is_some();
+        // Some are examined too soon, and an executor may change behind the part that is examined: followers plan nothing meanwhile.
+        let next = if behind.is_some() { due } else { now.at + EXAMINE_AGAIN };
         if unsettled.len() > FEW {
             self.examined.insert(app.clone(), (due, behind));
         }
-        (part.len(), is_left.then_some(due))
+        (count, Some(next))
     }
 
     /// Ends suspicions whose time is over.

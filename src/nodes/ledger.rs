@@ -1,6 +1,5 @@
 //! The faults of each node, and which nodes are suspect because of them.
 
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,6 +75,15 @@ impl NodeRecord {
 
     fn knows(&self, uid: &str) -> bool {
         self.faults.iter().any(|fault| *fault.uid == *uid)
+    }
+
+    /// Whether another pending executor of the application would displace one of as many that hang, too: it would be displaced itself
+    /// the next time, and nothing would become known.
+    fn is_full_of(&self, app: &AppKey, window: Duration, now: Instant) -> bool {
+        let mut of_app = self.faults.iter().filter(|fault| fault.app == *app);
+        let is_oldest_pending =
+            of_app.next().is_some_and(|oldest| oldest.is_pending && now.saturating_duration_since(oldest.at) <= window);
+        is_oldest_pending && of_app.count() + 1 >= MAX_OF_APP
     }
 
     /// Adds a fault. Returns the one that it displaces.
@@ -176,14 +184,14 @@ impl NodeLedger {
     }
 
     /// Records an exit, if its node caused it. Returns whether its node became suspect.
-    pub fn record(&mut self, exit: &Exit, snapshot: &Snapshot, settings: &NodeSettings, now: Now) -> bool {
+    pub fn record(&mut self, exit: &Exit, running: &mut Running<'_>, settings: &NodeSettings, now: Now) -> bool {
         let Some(found) = fault::of_exit(exit) else { return false };
         // One that had exited before this process listed pods failed when its status states, as far as that is plausible.
         let age = match exit.was_over {
             true => now.wall.duration_since(exit.ended_at()).unsigned_abs(),
             false => Duration::ZERO,
         };
-        self.add(&exit.app, &exit.executor, found, (age, false), &OnceCell::new(), snapshot, settings, now)
+        self.add(&exit.app, &exit.executor, found, (age, false), running, settings, now)
     }
 
     /// Records what nodes do to those of these executors of an application that are bound and have not started. Returns whether a
@@ -192,12 +200,11 @@ impl NodeLedger {
         &mut self,
         app: &AppKey,
         executors: impl Iterator<Item = &'e Arc<Executor>>,
-        snapshot: &Snapshot,
+        running: &mut Running<'_>,
         settings: &NodeSettings,
         now: Now,
     ) -> bool {
         let mut is_news = false;
-        let running = OnceCell::new();
         for executor in executors.filter(|executor| executor.stage() == Stage::Starting) {
             let late =
                 executor.stage_seen().is_some_and(|seen| now.at.saturating_duration_since(seen) >= NOT_STARTED_AFTER);
@@ -206,7 +213,7 @@ impl NodeLedger {
             let of_pending = has_tried.then(|| fault::of_pending(executor)).flatten();
             let found = of_pending.or_else(|| late.then(|| fault::not_started(executor)).flatten());
             if let Some(found) = found {
-                is_news |= self.add(app, executor, found, (Duration::ZERO, true), &running, snapshot, settings, now);
+                is_news |= self.add(app, executor, found, (Duration::ZERO, true), running, settings, now);
             }
         }
         is_news
@@ -219,18 +226,21 @@ impl NodeLedger {
         executor: &Executor,
         found: Found,
         (age, is_pending): (Duration, bool),
-        running: &OnceCell<RunsOn>,
-        snapshot: &Snapshot,
+        running: &mut Running<'_>,
         settings: &NodeSettings,
         now: Now,
     ) -> bool {
         let Some(node) = executor.node.clone().filter(|_| settings.enabled) else { return false };
+        let snapshot = running.snapshot;
         let Some(at) = now.at.checked_sub(age).filter(|_| age <= settings.window) else { return false };
         // Any name can be written into a pod. The executors of a Node that was deleted are lost; nothing is wrong with it any more.
         if !exists(snapshot, &node) && !self.nodes.contains_key(&node) {
             return false;
         }
-        if self.nodes.get(&node).is_some_and(|record| record.knows(&executor.uid)) {
+        let is_known = |record: &NodeRecord| {
+            record.knows(&executor.uid) || (is_pending && record.is_full_of(app, settings.window, now.at))
+        };
+        if self.nodes.get(&node).is_some_and(is_known) {
             return false;
         }
         let Found { kind, resource, message } = found;
@@ -244,7 +254,7 @@ impl NodeLedger {
             resource,
             message,
             is_pending,
-            ran_elsewhere: running.get_or_init(|| RunsOn::of(snapshot, app)).is_elsewhere(&node),
+            ran_elsewhere: running.is_elsewhere(app, &node),
         };
         self.spread.add(&fault, &node);
         let record = self.nodes.entry(node.clone()).or_default();
@@ -402,5 +412,23 @@ impl RunsOn {
             RunsOn::One(one) => **one != *node,
             RunsOn::Several => true,
         }
+    }
+}
+
+/// Where the executors of applications run in a snapshot, computed once for each of them.
+pub struct Running<'s> {
+    snapshot: &'s Snapshot,
+    apps: BTreeMap<AppKey, RunsOn>,
+}
+
+impl<'s> Running<'s> {
+    /// Nothing is computed yet.
+    pub fn new(snapshot: &'s Snapshot) -> Self {
+        Running { snapshot, apps: BTreeMap::new() }
+    }
+
+    fn is_elsewhere(&mut self, app: &AppKey, node: &str) -> bool {
+        let snapshot = self.snapshot;
+        self.apps.entry(app.clone()).or_insert_with(|| RunsOn::of(snapshot, app)).is_elsewhere(node)
     }
 }

@@ -8,4 +8,4 @@ mod fault;
 mod ledger;
 
 pub use fault::{FaultKind, NodeFault};
-pub use ledger::{MAX_FAULTS, NodeLedger, NodeRecord, Suspicion};
+pub use ledger::{MAX_FAULTS, NodeLedger, NodeRecord, Running, Suspicion};

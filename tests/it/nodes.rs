@@ -206,15 +206,18 @@ fn what_a_pod_can_cause_itself_counts_only_if_its_application_runs_elsewhere() {
 
 #[test]
 fn executor_that_is_bound_and_not_started_counts_after_five_minutes() {
-    let mut cluster = Cluster::new(10, NodeSettings::default());
-    for app in ["a", "b", "c"] {
-        cluster.observe(app, 2, 4, &json!({"phase": "Running"}));
-        cluster.observe(app, 1, 3, &waiting("ContainerCreating", ""));
+    for leader_state in [LeaderState::Leader, LeaderState::Follower] {
+        let mut cluster = Cluster::new(10, NodeSettings::default());
+        cluster.harness.leader_state = leader_state;
+        for app in ["a", "b", "c"] {
+            cluster.observe(app, 2, 4, &json!({"phase": "Running"}));
+            cluster.observe(app, 1, 3, &waiting("ContainerCreating", ""));
+        }
+        cluster.run(290);
+        assert!(cluster.kinds(3).is_empty());
+        cluster.run(80);
+        assert_eq!((cluster.kinds(3), cluster.suspects()), (vec![FaultKind::NotStarted; 3], vec![node_name(3)]));
     }
-    cluster.run(290);
-    assert!(cluster.kinds(3).is_empty());
-    cluster.run(80);
-    assert_eq!((cluster.kinds(3), cluster.suspects()), (vec![FaultKind::NotStarted; 3], vec![node_name(3)]));
 }
 
 #[test]
@@ -473,24 +476,47 @@ fn follower_knows_the_same_and_reports_nothing() {
 }
 
 #[test]
-fn follower_sees_a_fault_that_comes_a_moment_after_another_event_of_a_large_application() {
-    let mut cluster = Cluster::new(50, avoiding());
-    cluster.harness.leader_state = LeaderState::Follower;
-    let pulling = json!({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]});
-    cluster.observe("a", 1, 4, &json!({"phase": "Running"}));
-    for number in 2..100 {
-        cluster.observe("a", number, 3, &pulling);
+fn executors_that_hang_on_one_node_do_not_displace_one_another() {
+    let mut cluster = Cluster::new(50, NodeSettings::default());
+    cluster.observe("a", 100, 4, &json!({"phase": "Running"}));
+    for number in 1..=40 {
+        cluster.observe("a", number, 3, &waiting("ContainerCreating", ""));
     }
-    cluster.run(100);
-    cluster.observe("a", 50, 3, &waiting("ContainerCreating", ""));
-    for step in 0..8 {
-        cluster.harness.since += Duration::from_millis(300);
-        cluster.harness.step_after(0);
-        if step == 2 {
-            cluster.observe("a", 60, 3, &waiting("CreateContainerError", "context deadline exceeded"));
+    let faults = |cluster: &Cluster| cluster.harness.controller.nodes().of(&node_name(3)).cloned().unwrap().faults;
+    cluster.run(370);
+    let first = faults(&cluster);
+    assert_eq!(first.len(), 16);
+    cluster.run(300);
+    assert_eq!(faults(&cluster), first);
+    // Later faults displace those that are too old to count.
+    cluster.run(1800);
+    assert_ne!(faults(&cluster), first);
+}
+
+#[test]
+fn follower_sees_a_fault_that_comes_while_a_large_application_is_examined() {
+    // One part, examined a second later; three parts, of which the first is over when the fault comes.
+    for (executors, wait) in [(100, 2), (5_000, 62)] {
+        let mut cluster = Cluster::new(50, avoiding());
+        cluster.harness.leader_state = LeaderState::Follower;
+        let pulling =
+            json!({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]});
+        cluster.observe("a", 1, 4, &json!({"phase": "Running"}));
+        for number in 2..executors {
+            cluster.observe("a", number, 3, &pulling);
         }
+        cluster.run(90);
+        cluster.observe("a", 50, 3, &waiting("ContainerCreating", ""));
+        for step in 0..8 {
+            cluster.harness.since += Duration::from_millis(300);
+            cluster.harness.step_after(0);
+            if step == 6 {
+                cluster.observe("a", 60, 3, &waiting("CreateContainerError", "context deadline exceeded"));
+            }
+        }
+        cluster.run(wait);
+        assert_eq!(cluster.kinds(3), [FaultKind::ContainerError], "{executors}");
     }
-    assert_eq!(cluster.kinds(3), [FaultKind::ContainerError]);
 }
 
 #[test]
