@@ -120,7 +120,7 @@ impl Sim {
         let lifecycle =
             Lifecycle { grace: GRACE, finished, keep_failed: KEEP_FAILED, poll: POLL, ..Lifecycle::default() };
         let replicas = 1 + rng.below(3) as usize;
-        let recovery = recovery::settings(&mut rng);
+        let recovery = recovery::settings(seed, &mut rng);
         let mut sim = Sim {
             seed,
             launchers: Rng::new(seed.wrapping_add(1 << 40)),

@@ -58,7 +58,10 @@ const CLUSTER_BUDGET: u32 = 5;
 /// How late an action may be executed after it was planned.
 const LATENCY: Duration = Duration::from_secs(15);
 
-pub fn after(rule: RecoveryRule) -> Duration {
+/// The waits of every eighth history are this many times as long: long enough for evidence to come and go.
+const LONGER: u32 = 4;
+
+fn after(rule: RecoveryRule) -> Duration {
     Duration::from_secs(match rule {
         RecoveryRule::Stuck | RecoveryRule::Unregistered | RecoveryRule::ZombieDriver | RecoveryRule::Refused => 20,
         RecoveryRule::Hopeless => 40,
@@ -69,7 +72,8 @@ pub fn after(rule: RecoveryRule) -> Duration {
 }
 
 /// The settings of a history: most rules act.
-pub fn settings(rng: &mut Rng) -> Recovery {
+pub fn settings(seed: u64, rng: &mut Rng) -> Recovery {
+    let times = if seed % 8 == 7 { LONGER } else { 1 };
     let budget = |count| Budget { count, per: PER };
     let recovery = Recovery {
         driver_view: DriverViews { access: DriverAccess::Pod, interval: VIEW_INTERVAL },
@@ -85,7 +89,7 @@ pub fn settings(rng: &mut Rng) -> Recovery {
             _ if rule.can_act() => Mode::Act,
             _ => Mode::Warn,
         };
-        recovery.with_rule(rule, RuleSettings { mode, after: after(rule), budget: budget(APPLICATION_BUDGET) })
+        recovery.with_rule(rule, RuleSettings { mode, after: times * after(rule), budget: budget(APPLICATION_BUDGET) })
     })
 }
 
@@ -347,7 +351,7 @@ impl Sim {
             return self.violate("executors of an unknown driver are never changed", who);
         }
         let since = |at: Option<Duration>| at.map_or(Duration::ZERO, |at| self.now.saturating_sub(at));
-        let wait = after(rule);
+        let wait = recovery.rule(rule).after;
         let known = self.registered.get(&pod.uid).cloned();
         let is_wanted = known.as_ref().is_some_and(|known| self.is_active(&pod.uid, known));
         if pod.phase == "Running" && pod.role == Role::Executor && is_wanted && running == Some(true) && !is_forced {
@@ -451,9 +455,9 @@ impl Sim {
             }
             Reason::NoExecutors => {
                 let app = &self.apps[pod.app];
-                let is_empty = app
-                    .live_until
-                    .is_some_and(|at| self.now.saturating_sub(at) + LATENCY >= after(RecoveryRule::Hopeless));
+                let is_empty = app.live_until.is_some_and(|at| {
+                    self.now.saturating_sub(at) + LATENCY >= self.policies.recovery.rule(RecoveryRule::Hopeless).after
+                });
                 // Only the driver knows executors whose labels were removed.
                 let pods = || self.truth.pods.values().filter(|other| other.app == pod.app && other.is_live());
                 let is_hidden = pods().count() > 0 && pods().all(|other| other.unlabelled);
