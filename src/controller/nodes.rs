@@ -99,7 +99,7 @@ impl Nodes {
         self.is_changed |= self.ledger.observe(app, executors, &mut Running::new(snapshot), settings, now);
         let behind = last.filter(|_| rest.next().is_some()).cloned();
         let due = now.at + EXAMINE_INTERVAL;
-        // Some are examined too soon, and an executor may change behind the part that is examined: followers plan nothing meanwhile.
+        // Executors become late without an event, and one may change in a part that was examined. Followers have no other plans.
         let next = if behind.is_some() { due } else { now.at + EXAMINE_AGAIN };
         if unsettled.len() > FEW {
             self.examined.insert(app.clone(), (due, behind));

@@ -526,8 +526,7 @@ impl Exits {
             // The first list may come late.
             let is_after = exit.version().zip(began.found.taken).is_some_and(|(ended, taken)| ended > taken);
             let is_history = exit.was_over && !((began.found.was_held || is_after) && age <= takeover);
-            let before = exit.version().is_none_or(|ended| began.found.taken.is_none_or(|taken| ended <= taken));
-            return (!is_history && !led_on).then_some(led_then || (began.found.was_held && before));
+            return (!is_history && !led_on).then_some(led_then || (began.found.was_held && !is_after));
         };
         // It may have been reported when it exited, and the version of that exit is unknown.
         let Some(ended) = exit.version() else { return Some(true) };

@@ -1,8 +1,8 @@
 //! Recovery: applies the rules of [`crate::recovery::rules`] to an application in rounds, and decides what is done about each
 //! finding: the rule's mode, and the budgets.
 //!
-//! A round visits the executors that a rule can concern (see the module `settled`), in parts if there are many, and then the drivers and PodGroups. What a rule deletes is verified
-//! again by the edge immediately before.
+//! A round visits the executors that a rule can concern (see the module `settled`), in parts if there are many, and then the drivers
+//! and PodGroups. What a rule deletes is verified again by the edge immediately before.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

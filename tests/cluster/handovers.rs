@@ -167,12 +167,11 @@ async fn run_scenario(cluster: &Cluster, steps: &[(Step, bool)], executors: u32)
             replicas.push(start(cluster, replicas.len(), *old));
             observes(&replicas[replicas.len() - 1]).await;
             earlier_versions.push(*old);
-            match step {
-                Step::Stopped => {
-                    replicas[first].terminate();
-                    assert!(replicas[first].wait());
-                }
-                Step::Killed | Step::Stalled => replicas[first].kill(),
+            if *step == Step::Stopped {
+                replicas[first].terminate();
+                assert!(replicas[first].wait());
+            } else {
+                replicas[first].kill();
             }
             stopped.insert(first);
             eventually("another replica leads", async || leader(&replicas, &stopped).is_some()).await;
