@@ -23,7 +23,11 @@ use support::caller::{Caller, Replicas};
 use support::cluster::{Cluster, eventually};
 use support::process::Process;
 use support::*;
+use tokio::sync::Semaphore;
+use tokio::time::MissedTickBehavior;
 
+/// The API server's default for `--max-mutating-requests-inflight`.
+const MAX_MUTATING_REQUESTS_INFLIGHT: usize = 200;
 const SECRET: &str = "spark-usher-tls";
 const POLICY: &str = "policies: [{name: batch, scheduler: {type: volcano}}]";
 
@@ -54,17 +58,22 @@ async fn rolling_restart_at_500_reviews_per_second_fails_no_review() {
     let offering = {
         let (stop, sent, failed) = (stop.clone(), sent.clone(), failed.clone());
         tokio::spawn(async move {
-            // An open loop: the next review does not wait for the previous one.
+            // An open loop: the next review does not wait for the previous one. But an API server has a limited number of
+            // requests in progress, and so a replica that stops on a busy machine can finish those within its drain time.
+            let in_progress = Arc::new(Semaphore::new(MAX_MUTATING_REQUESTS_INFLIGHT));
             let mut tick = tokio::time::interval(Duration::from_millis(2));
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut open = tokio::task::JoinSet::new();
             while !stop.load(Ordering::SeqCst) {
                 tick.tick().await;
+                let permit = in_progress.clone().acquire_owned().await.unwrap();
                 let (caller, review, failed) = (caller.clone(), review.clone(), failed.clone());
                 sent.fetch_add(1, Ordering::SeqCst);
                 open.spawn(async move {
                     if let Some(error) = caller.review_error(&review).await {
                         failed.lock().unwrap().push(error);
                     }
+                    drop(permit);
                 });
                 while open.try_join_next().is_some() {}
             }
