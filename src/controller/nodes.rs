@@ -2,7 +2,7 @@
 //! reports.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,15 @@ const READ_INTERVAL: Duration = Duration::from_secs(600);
 const MAX_READS: usize = 4;
 /// and how long a report waits for that.
 const READ_LIMIT: Duration = Duration::from_secs(30);
-/// At most this many executors of an application are examined at once,
-const MAX_EXAMINED: usize = 2048;
-/// and of one with more than a few of them that are not settled, at most once in this time: each of its events is a plan.
-const FEW: usize = 64;
+/// Executors that have not started are examined in this time, although nothing changes: they become late without an event.
+const EXAMINE_ALL: Duration = Duration::from_secs(60);
+/// Of an application with more than a few executors that are not settled, a part is examined at most once in this time: each of its
+/// events is a plan.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(1);
-/// Executors that have not started are examined again after this time, although nothing has changed.
-const EXAMINE_AGAIN: Duration = Duration::from_secs(60);
+const FEW: usize = 64;
+/// It has this many parts, each of at least and at most this many executors.
+const PARTS: usize = 60;
+const PART: RangeInclusive<usize> = 128..=2048;
 /// At most this many schedulers are named.
 const MAX_NAMED: usize = 3;
 /// A node that stays suspect is reported again after this time.
@@ -90,17 +92,20 @@ impl Nodes {
         }
         let behind = self.examined.remove(app).and_then(|(_, behind)| behind);
         let from: Bound<ExecutorKey> = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        let part = (unsettled.len() / PARTS).clamp(*PART.start(), *PART.end());
         let mut rest = unsettled.range((from, Bound::Unbounded));
         let (mut last, mut count) = (None, 0);
-        let executors = rest.by_ref().take(MAX_EXAMINED).map(|(key, executor)| {
+        let executors = rest.by_ref().take(part).map(|(key, executor)| {
             (last, count) = (Some(key), count + 1);
             executor
         });
         self.is_changed |= self.ledger.observe(app, executors, &mut Running::new(snapshot), settings, now);
         let behind = last.filter(|_| rest.next().is_some()).cloned();
+        // One may change in a part that was examined, and followers have no other plans.
+        let parts = u32::try_from(unsettled.len().div_ceil(part)).unwrap_or(u32::MAX);
+        let rest_of_time = EXAMINE_ALL.saturating_sub(EXAMINE_INTERVAL.saturating_mul(parts - 1));
         let due = now.at + EXAMINE_INTERVAL;
-        // Executors become late without an event, and one may change in a part that was examined. Followers have no other plans.
-        let next = if behind.is_some() { due } else { now.at + EXAMINE_AGAIN };
+        let next = if behind.is_some() { due } else { due.max(now.at + rest_of_time) };
         if unsettled.len() > FEW {
             self.examined.insert(app.clone(), (due, behind));
         }
@@ -236,4 +241,43 @@ fn message(
         "{executors} Spark executors of {apps} applications failed here within {minutes} minutes, most by {kind}{kubelet}: {}{schedulers}{avoided}",
         kind.cure()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+    use crate::snapshot::{Change, ObservedPod, PodChange, SchedulingKeys};
+    use crate::spark::pod::Pod;
+
+    #[test]
+    fn each_pending_executor_of_a_large_application_is_examined_once_a_minute() {
+        let (app, begin) = (AppKey::new("default", "spark-1"), crate::runtime::clock::instant());
+        for executors in [1, 128, 200, 12_000] {
+            let mut snapshot = Snapshot::default();
+            for number in 1..=executors {
+                let pod = json!({
+                    "metadata": {"namespace": "default", "name": format!("e{number}"), "uid": format!("u{number}"),
+                        "labels": {"spark-role": "executor", "spark-app-selector": "spark-1", "spark-exec-id": number.to_string()}},
+                    "spec": {"nodeName": "w", "containers": []}, "status": {"phase": "Pending"}})
+                .to_string();
+                let pod = Pod::read_whole(pod.as_bytes()).unwrap();
+                let observed = ObservedPod::of(&pod, &SchedulingKeys::default()).unwrap();
+                snapshot.apply(Change::Pods(PodChange::Observed(observed)));
+            }
+            let (mut nodes, mut at) = (Nodes::default(), begin);
+            let (mut examined, mut most) = (0, 0);
+            // Without an event it is planned when that is due.
+            while at < begin + EXAMINE_ALL {
+                let now = Now { at, wall: Timestamp::UNIX_EPOCH };
+                let known = snapshot.apps.get(&app).map(|known| &**known);
+                let (count, next) = nodes.observe((&app, known), &snapshot, &NodeSettings::default(), now);
+                (examined, most, at) = (examined + count, most.max(count), next.unwrap());
+            }
+            assert_eq!((examined, at), (executors, begin + EXAMINE_ALL), "{executors}");
+            assert!(most <= executors.div_ceil(PARTS).max(128), "{most} of {executors} at once");
+        }
+    }
 }

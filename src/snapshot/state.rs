@@ -64,9 +64,9 @@ pub struct Snapshot {
     pub priority_classes: Option<imbl::OrdSet<Arc<str>>>,
     /// Configurations in ConfigMaps, by the uid of the driver's pod.
     pub confs: HashMap<Arc<str>, Conf>,
-    /// Configurations that drivers without a ConfigMap state themselves, by the uid of the driver's pod and the application: a pod such
-    /// as a notebook's runs several applications, one after the other.
-    pub stated_confs: OrdMap<(Arc<str>, AppKey), Arc<AppConf>>,
+    /// Configurations that drivers without a ConfigMap state themselves, by the uid of the driver's pod, the latest last: a pod such as
+    /// a notebook's runs several applications, one after the other.
+    pub stated_confs: HashMap<Arc<str>, Vec<(AppKey, Arc<AppConf>)>>,
     /// What running drivers say about their executors; only the leader has it.
     pub driver_views: HashMap<DriverViewKey, Arc<DriverView>>,
     /// Drivers that returned a view and refuse connections now, and since when; only the leader has them.
@@ -169,31 +169,30 @@ impl Snapshot {
             Some(Conf::Known(conf)) => Some(conf),
             Some(Conf::Unreadable) => None,
             None if driver.conf_map.is_some() => None,
-            None => self.stated_confs.get(&(driver.uid.clone(), app.clone())).map(|conf| &**conf),
+            None => {
+                let stated = self.stated_confs.get(&driver.uid)?;
+                stated.iter().find(|(stated, _)| stated == app).map(|(_, conf)| &**conf)
+            }
         }
     }
 
-    /// Keeps what a driver states about an application, and forgets what it stated about others that are over.
+    /// Keeps what a driver states about an application, and forgets what it first stated about others that are over.
     pub(super) fn keep_stated_conf(&mut self, driver: Arc<str>, app: AppKey, conf: Arc<AppConf>) {
-        let over: Vec<_> =
-            self.stated_confs_of(&driver).filter(|(_, app)| !self.apps.contains_key(app)).cloned().collect();
+        let stated = self.stated_confs.entry(driver).or_default();
+        stated.retain(|(earlier, _)| *earlier != app);
         // An application without executors may have some again.
-        let forgotten = over.len().saturating_sub(MAX_STATED_CONFS);
-        for key in over.iter().take(forgotten) {
-            self.stated_confs.remove(key);
-        }
-        self.stated_confs.insert((driver, app), conf);
+        let over = stated.iter().filter(|(app, _)| !self.apps.contains_key(app)).count();
+        let mut forgotten = over.saturating_sub(MAX_STATED_CONFS);
+        stated.retain(|(earlier, _)| {
+            let forget = forgotten > 0 && !self.apps.contains_key(earlier);
+            forgotten -= usize::from(forget);
+            !forget
+        });
+        stated.push((app, conf));
     }
 
     pub(super) fn forget_confs(&mut self, driver: &Arc<str>) {
         self.confs.remove(driver);
-        for key in self.stated_confs_of(driver).cloned().collect::<Vec<_>>() {
-            self.stated_confs.remove(&key);
-        }
-    }
-
-    fn stated_confs_of<'s>(&'s self, driver: &'s Arc<str>) -> impl Iterator<Item = &'s (Arc<str>, AppKey)> {
-        let own = self.stated_confs.range((driver.clone(), AppKey::first())..);
-        own.map(|(key, _)| key).take_while(move |(uid, _)| uid == driver)
+        self.stated_confs.remove(driver);
     }
 }

@@ -70,11 +70,6 @@ impl AppKey {
         AppKey { hash: AppHash::of(namespace, selector), text: join(namespace, selector).into() }
     }
 
-    /// The first key in their order: no application has it.
-    pub fn first() -> Self {
-        AppKey { hash: AppHash(0), text: Arc::default() }
-    }
-
     /// Its hash, which finds it in an ordered map of imbl.
     pub fn hash(&self) -> AppHash {
         self.hash
