@@ -26,11 +26,11 @@ const READ_LIMIT: Duration = Duration::from_secs(30);
 const EXAMINE_ALL: Duration = Duration::from_secs(60);
 /// Of an application with more than a few executors that are not settled, a part is examined at most once in this time: each of its
 /// events is a plan.
-const EXAMINE_INTERVAL: Duration = Duration::from_secs(1);
+const EXAMINE_INTERVAL: Duration = Duration::from_secs(2);
 const FEW: usize = 64;
 /// It has this many parts, each of at least and at most this many executors.
-const PARTS: usize = 60;
-const PART: RangeInclusive<usize> = 128..=2048;
+const PARTS: usize = 30;
+const PART: RangeInclusive<usize> = 256..=4096;
 /// At most this many schedulers are named.
 const MAX_NAMED: usize = 3;
 /// A node that stays suspect is reported again after this time.
@@ -47,11 +47,21 @@ pub(super) struct Nodes {
     /// Whether suspicions, or the settings about them, may have changed.
     is_changed: bool,
     settings: Option<NodeSettings>,
-    /// Applications with many executors that are not settled: when they are examined again, and behind which executor.
-    examined: BTreeMap<AppKey, (Instant, Option<ExecutorKey>)>,
+    /// Applications with many executors that are not settled.
+    examined: BTreeMap<AppKey, Examined>,
     reported: BTreeMap<Arc<str>, Instant>,
     /// When the pods of a suspect node were last asked for, and whether that is answered.
     reads: BTreeMap<Arc<str>, (Instant, bool)>,
+}
+
+/// Which executors of an application were examined.
+#[derive(Debug)]
+struct Examined {
+    /// When the next ones are.
+    due: Instant,
+    /// When the first part was examined, the last executor of those that were, and the last at that time: if others are added without
+    /// end, the first are examined again nevertheless. `None` if all were.
+    rest: Option<(Instant, ExecutorKey, ExecutorKey)>,
 }
 
 impl Nodes {
@@ -85,29 +95,33 @@ impl Nodes {
             self.examined.remove(app);
             return (0, None);
         };
-        if let Some((due, _)) = self.examined.get(app)
-            && *due > now.at
+        if let Some(examined) = self.examined.get(app)
+            && examined.due > now.at
         {
-            return (0, Some(*due));
+            return (0, Some(examined.due));
         }
-        let behind = self.examined.remove(app).and_then(|(_, behind)| behind);
-        let from: Bound<ExecutorKey> = behind.map_or(Bound::Unbounded, Bound::Excluded);
-        let part = (unsettled.len() / PARTS).clamp(*PART.start(), *PART.end());
-        let mut rest = unsettled.range((from, Bound::Unbounded));
+        let rest = self.examined.remove(app).and_then(|examined| examined.rest);
+        let Some((newest, _)) = unsettled.get_max() else { return (0, None) };
+        let (began, behind, until) = match rest {
+            Some((began, behind, until)) => (began, Bound::Excluded(behind), until),
+            None => (now.at, Bound::Unbounded, newest.clone()),
+        };
+        let part = unsettled.len().div_ceil(PARTS).clamp(*PART.start(), *PART.end());
+        let mut following =
+            unsettled.range((behind, Bound::Unbounded)).take_while(|(key, _)| **key <= until).peekable();
         let (mut last, mut count) = (None, 0);
-        let executors = rest.by_ref().take(part).map(|(key, executor)| {
+        let executors = following.by_ref().take(part).map(|(key, executor)| {
             (last, count) = (Some(key), count + 1);
             executor
         });
         self.is_changed |= self.ledger.observe(app, executors, &mut Running::new(snapshot), settings, now);
-        let behind = last.filter(|_| rest.next().is_some()).cloned();
-        // One may change in a part that was examined, and followers have no other plans.
-        let parts = u32::try_from(unsettled.len().div_ceil(part)).unwrap_or(u32::MAX);
-        let rest_of_time = EXAMINE_ALL.saturating_sub(EXAMINE_INTERVAL.saturating_mul(parts - 1));
+        let last = last.filter(|_| following.peek().is_some());
         let due = now.at + EXAMINE_INTERVAL;
-        let next = if behind.is_some() { due } else { due.max(now.at + rest_of_time) };
+        // One may change in a part that was examined, and followers have no other plans.
+        let next = if last.is_some() { due } else { due.max(began + EXAMINE_ALL) };
         if unsettled.len() > FEW {
-            self.examined.insert(app.clone(), (due, behind));
+            let rest = last.map(|last| (began, last.clone(), until));
+            self.examined.insert(app.clone(), Examined { due, rest });
         }
         (count, Some(next))
     }
@@ -252,32 +266,93 @@ mod tests {
     use crate::snapshot::{Change, ObservedPod, PodChange, SchedulingKeys};
     use crate::spark::pod::Pod;
 
+    fn pending(number: usize) -> ObservedPod {
+        let pod = json!({
+            "metadata": {"namespace": "default", "name": format!("e{number}"), "uid": format!("u{number}"),
+                "labels": {"spark-role": "executor", "spark-app-selector": "spark-1", "spark-exec-id": number.to_string()}},
+            "spec": {"nodeName": "w", "containers": []}, "status": {"phase": "Pending"}})
+        .to_string();
+        ObservedPod::of(&Pod::read_whole(pod.as_bytes()).unwrap(), &SchedulingKeys::default()).unwrap()
+    }
+
+    /// An application with this many pending executors, which is planned only when that is due.
+    struct Cluster {
+        app: AppKey,
+        snapshot: Snapshot,
+        nodes: Nodes,
+        begin: Instant,
+        at: Instant,
+    }
+
+    impl Cluster {
+        fn new(executors: usize) -> Cluster {
+            let begin = crate::runtime::clock::instant();
+            let (app, snapshot, nodes) = (AppKey::new("default", "spark-1"), Snapshot::default(), Nodes::default());
+            let mut cluster = Cluster { app, snapshot, nodes, begin, at: begin };
+            (1..=executors).for_each(|number| cluster.add(number));
+            cluster
+        }
+
+        fn add(&mut self, number: usize) {
+            self.snapshot.apply(Change::Pods(PodChange::Observed(pending(number))));
+        }
+
+        fn remove(&mut self, number: usize) {
+            self.snapshot.apply(Change::Pods(PodChange::Deleted(pending(number))));
+        }
+
+        fn seconds(&self) -> u64 {
+            self.at.duration_since(self.begin).as_secs()
+        }
+
+        /// How many executors a plan examines.
+        fn plan(&mut self) -> usize {
+            let now = Now { at: self.at, wall: Timestamp::UNIX_EPOCH };
+            let known = self.snapshot.apps.get(&self.app).map(|known| &**known);
+            let (count, next) = self.nodes.observe((&self.app, known), &self.snapshot, &NodeSettings::default(), now);
+            self.at = next.unwrap();
+            count
+        }
+    }
+
     #[test]
     fn each_pending_executor_of_a_large_application_is_examined_once_a_minute() {
-        let (app, begin) = (AppKey::new("default", "spark-1"), crate::runtime::clock::instant());
-        for executors in [1, 128, 200, 12_000] {
-            let mut snapshot = Snapshot::default();
-            for number in 1..=executors {
-                let pod = json!({
-                    "metadata": {"namespace": "default", "name": format!("e{number}"), "uid": format!("u{number}"),
-                        "labels": {"spark-role": "executor", "spark-app-selector": "spark-1", "spark-exec-id": number.to_string()}},
-                    "spec": {"nodeName": "w", "containers": []}, "status": {"phase": "Pending"}})
-                .to_string();
-                let pod = Pod::read_whole(pod.as_bytes()).unwrap();
-                let observed = ObservedPod::of(&pod, &SchedulingKeys::default()).unwrap();
-                snapshot.apply(Change::Pods(PodChange::Observed(observed)));
-            }
-            let (mut nodes, mut at) = (Nodes::default(), begin);
+        for executors in [1, 256, 300, 7_681, 12_000] {
+            let mut cluster = Cluster::new(executors);
             let (mut examined, mut most) = (0, 0);
-            // Without an event it is planned when that is due.
-            while at < begin + EXAMINE_ALL {
-                let now = Now { at, wall: Timestamp::UNIX_EPOCH };
-                let known = snapshot.apps.get(&app).map(|known| &**known);
-                let (count, next) = nodes.observe((&app, known), &snapshot, &NodeSettings::default(), now);
-                (examined, most, at) = (examined + count, most.max(count), next.unwrap());
+            while cluster.seconds() < 60 {
+                let count = cluster.plan();
+                (examined, most) = (examined + count, most.max(count));
             }
-            assert_eq!((examined, at), (executors, begin + EXAMINE_ALL), "{executors}");
-            assert!(most <= executors.div_ceil(PARTS).max(128), "{most} of {executors} at once");
+            assert_eq!((examined, cluster.seconds()), (executors, 60), "{executors}");
+            assert!(most <= executors.div_ceil(PARTS).max(256), "{most} of {executors} at once");
         }
+    }
+
+    #[test]
+    fn first_executors_are_examined_a_minute_later_although_most_have_started_meanwhile() {
+        let mut cluster = Cluster::new(7_680);
+        while cluster.seconds() < 40 {
+            assert_eq!(cluster.plan(), 256);
+        }
+        (101..=7_680).for_each(|number| cluster.remove(number));
+        assert_eq!((cluster.plan(), cluster.seconds()), (0, 60));
+        assert_eq!(cluster.plan(), 100);
+    }
+
+    #[test]
+    fn first_executors_are_examined_again_although_others_are_created_without_end() {
+        let mut cluster = Cluster::new(1_000);
+        let mut last = 1_000;
+        let mut examined = 0;
+        while cluster.seconds() < 60 {
+            examined += cluster.plan();
+            (last + 1..=last + 600).for_each(|number| cluster.add(number));
+            // All but the first few have started soon.
+            (last - 800..=last - 200).filter(|number| *number > 10).for_each(|number| cluster.remove(number));
+            last += 600;
+        }
+        // A round ends with the executors that existed when it began.
+        assert!((1..=1_000).contains(&examined), "{examined}");
     }
 }

@@ -41,6 +41,9 @@ const PRUNE_NODES_ABOVE: usize = 256;
 /// Of how many applications without executors a driver's statements are kept.
 const MAX_STATED_CONFS: usize = 8;
 
+/// What a driver states, by application, and in which order: a pod such as a notebook's runs several, one after the other.
+type StatedConfs = OrdMap<AppKey, (u64, Arc<AppConf>)>;
+
 /// The snapshot. Cloning it is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -64,9 +67,8 @@ pub struct Snapshot {
     pub priority_classes: Option<imbl::OrdSet<Arc<str>>>,
     /// Configurations in ConfigMaps, by the uid of the driver's pod.
     pub confs: HashMap<Arc<str>, Conf>,
-    /// Configurations that drivers without a ConfigMap state themselves, by the uid of the driver's pod, the latest last: a pod such as
-    /// a notebook's runs several applications, one after the other.
-    pub stated_confs: HashMap<Arc<str>, Vec<(AppKey, Arc<AppConf>)>>,
+    /// Configurations that drivers without a ConfigMap state themselves, by the uid of the driver's pod.
+    pub stated_confs: HashMap<Arc<str>, StatedConfs>,
     /// What running drivers say about their executors; only the leader has it.
     pub driver_views: HashMap<DriverViewKey, Arc<DriverView>>,
     /// Drivers that returned a view and refuse connections now, and since when; only the leader has them.
@@ -170,8 +172,8 @@ impl Snapshot {
             Some(Conf::Unreadable) => None,
             None if driver.conf_map.is_some() => None,
             None => {
-                let stated = self.stated_confs.get(&driver.uid)?;
-                stated.iter().find(|(stated, _)| stated == app).map(|(_, conf)| &**conf)
+                let (_, conf) = self.stated_confs.get(&driver.uid)?.get(app)?;
+                Some(conf)
             }
         }
     }
@@ -179,16 +181,16 @@ impl Snapshot {
     /// Keeps what a driver states about an application, and forgets what it first stated about others that are over.
     pub(super) fn keep_stated_conf(&mut self, driver: Arc<str>, app: AppKey, conf: Arc<AppConf>) {
         let stated = self.stated_confs.entry(driver).or_default();
-        stated.retain(|(earlier, _)| *earlier != app);
+        let over = stated.iter().filter(|(other, _)| **other != app && !self.apps.contains_key(*other));
+        let mut over: Vec<(u64, AppKey)> = over.map(|(app, (order, _))| (*order, app.clone())).collect();
+        over.sort_unstable();
         // An application without executors may have some again.
-        let over = stated.iter().filter(|(app, _)| !self.apps.contains_key(app)).count();
-        let mut forgotten = over.saturating_sub(MAX_STATED_CONFS);
-        stated.retain(|(earlier, _)| {
-            let forget = forgotten > 0 && !self.apps.contains_key(earlier);
-            forgotten -= usize::from(forget);
-            !forget
-        });
-        stated.push((app, conf));
+        let forgotten = over.len().saturating_sub(MAX_STATED_CONFS);
+        for (_, forgotten) in over.iter().take(forgotten) {
+            stated.remove(forgotten);
+        }
+        let order = stated.values().map(|(order, _)| order + 1).max().unwrap_or_default();
+        stated.insert(app, (order, conf));
     }
 
     pub(super) fn forget_confs(&mut self, driver: &Arc<str>) {
