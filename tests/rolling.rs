@@ -104,5 +104,9 @@ async fn rolling_restart_at_up_to_500_reviews_per_second_fails_no_review() {
     let (sent, took) = (sent.load(Ordering::SeqCst), begin.elapsed());
     let failed = failed.lock().unwrap();
     println!("a rolling restart of 2 replicas in {took:?}: {sent} reviews, {} failed", failed.len());
+    assert!(
+        sent > MAX_MUTATING_REQUESTS_INFLIGHT,
+        "{sent} reviews: none followed those that were in progress at first"
+    );
     assert!(failed.is_empty(), "{} of {sent}: {:?}", failed.len(), failed.iter().take(5).collect::<Vec<_>>());
 }

@@ -28,7 +28,7 @@ const EXAMINE_ALL: Duration = Duration::from_secs(60);
 /// events is a plan.
 const EXAMINE_INTERVAL: Duration = Duration::from_secs(2);
 const FEW: usize = 64;
-/// It has this many parts, each of at least and at most this many executors.
+/// In how many parts its executors are examined, and how many a part has at least and at most.
 const PARTS: usize = 30;
 const PART: RangeInclusive<usize> = 256..=4096;
 /// At most this many schedulers are named.
@@ -90,8 +90,7 @@ impl Nodes {
         self.is_changed |= self.ledger.retract_started(app, snapshot);
         let is_pending = |known: &&Application| known.counts().any(|counts| counts.pending > 0);
         let pending = known.filter(|known| settings.enabled && is_pending(known));
-        let unsettled = pending.map(Application::unsettled).filter(|unsettled| !unsettled.is_empty());
-        let Some(unsettled) = unsettled else {
+        let Some(unsettled) = pending.map(Application::unsettled) else {
             self.examined.remove(app);
             return (0, None);
         };
@@ -107,8 +106,7 @@ impl Nodes {
             None => (now.at, Bound::Unbounded, newest.clone()),
         };
         let part = unsettled.len().div_ceil(PARTS).clamp(*PART.start(), *PART.end());
-        let mut following =
-            unsettled.range((behind, Bound::Unbounded)).take_while(|(key, _)| **key <= until).peekable();
+        let mut following = unsettled.range((behind, Bound::Included(until.clone()))).peekable();
         let (mut last, mut count) = (None, 0);
         let executors = following.by_ref().take(part).map(|(key, executor)| {
             (last, count) = (Some(key), count + 1);

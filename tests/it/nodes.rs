@@ -495,7 +495,7 @@ fn executors_that_hang_on_one_node_do_not_displace_one_another() {
 
 #[test]
 fn follower_sees_a_fault_that_comes_while_a_large_application_is_examined() {
-    // One part, examined a second later; forty parts, of which the first is over when the fault comes.
+    // One part, examined again two seconds later; twenty parts, of which the first is over when the fault comes.
     for (executors, wait) in [(100, 2), (5_000, 62)] {
         let mut cluster = Cluster::new(50, avoiding());
         cluster.harness.leader_state = LeaderState::Follower;
