@@ -4,7 +4,7 @@
 # Base images are pinned by version here. To publish an image, pin them by digest (docker buildx imagetools inspect).
 
 FROM rust:1.95.0-alpine3.22 AS build
-# ring compiles C code.
+# ring and mimalloc compile C code.
 # hadolint ignore=DL3018
 RUN apk add --no-cache build-base ca-certificates
 WORKDIR /src

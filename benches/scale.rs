@@ -29,7 +29,12 @@ mod simulated;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use mimalloc::MiMalloc;
 use simulated::{Figures, Scenario};
+
+/// The program's.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The limit of the longest step.
 const LIMIT: Duration = Duration::from_millis(10);

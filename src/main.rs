@@ -3,7 +3,13 @@
 use std::hash::RandomState;
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
 use spark_usher::{cli, hash, tls};
+
+// musl's allocator has one lock for all threads, and glibc's stops for 10 ms and more when it consolidates what a controller of
+// 100,000 pods has freed (`malloc_consolidate`).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     hash::set_key(RandomState::new());

@@ -1,4 +1,4 @@
-//! A controller in simulated time, driven as `cluster::controller` drives it: up to 256 events and one step, whose longest is the
+//! A controller in simulated time, driven as `cluster::controller` drives it: up to 128 events and one step, whose longest is the
 //! longest time that the controller's task is busy without a pause.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use spark_usher::time::Now;
 use crate::pods::Recorded;
 
 /// The controller's task handles up to this many events before a step.
-const AT_ONCE: usize = 256;
+const AT_ONCE: usize = 128;
 /// The interval of steps while events arrive.
 const BETWEEN: Duration = Duration::from_millis(10);
 

@@ -41,7 +41,7 @@ use crate::views::History;
 /// At most this many changes are queued: a watch that is faster waits, and the API server's buffer with it.
 const QUEUE: usize = 4096;
 /// At most this many changes are processed per step, before other inputs.
-const MAX_CHANGES_PER_STEP: usize = 256;
+const MAX_CHANGES_PER_STEP: usize = 128;
 
 /// The inputs and outputs of the controller's task.
 #[derive(Clone)]

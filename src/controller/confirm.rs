@@ -13,6 +13,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use imbl::Vector;
 use smol_str::SmolStr;
 
 use super::backoff::backoff_delay;
@@ -40,7 +41,7 @@ pub struct PollResult {
     /// A hash of each pod.
     present: Listed,
     /// Pods that the snapshot lacks, or has in another version: name, uid, version.
-    differing: Vec<(PodKey, Arc<str>, Arc<str>)>,
+    differing: Vector<(PodKey, Arc<str>, Arc<str>)>,
 }
 
 impl PollResult {
@@ -48,7 +49,7 @@ impl PollResult {
     pub fn add(&mut self, snapshot: &Snapshot, namespace: &str, name: &str, uid: &str, version: &str) {
         self.present.insert(namespace, name, uid);
         if is_behind(snapshot, namespace, name, uid, version) {
-            self.differing.push((PodKey::new(namespace, name), uid.into(), version.into()));
+            self.differing.push_back((PodKey::new(namespace, name), uid.into(), version.into()));
         }
     }
 
@@ -91,8 +92,8 @@ struct PollComparison {
     /// How far the snapshot's pods were looked up in the poll,
     cursor: Cursor,
     is_walked: bool,
-    /// and the differing pods of the poll that have not been compared. There may be very many, so each is dropped by itself.
-    differing: std::vec::IntoIter<(PodKey, Arc<str>, Arc<str>)>,
+    /// and the differing pods of the poll that have not been compared. There may be very many, so they are dropped in parts.
+    differing: Vector<(PodKey, Arc<str>, Arc<str>)>,
 }
 
 /// What a new list proves, in parts.
@@ -255,7 +256,6 @@ impl Confirmations {
         (self.room, self.oldest_beyond) = (MAX_OPEN, None);
         let cursor = Cursor::default();
         let PollResult { version, present, differing } = polled;
-        let differing = differing.into_iter();
         self.comparison = Some(PollComparison { version, present, delta, now, cursor, is_walked: false, differing });
     }
 
@@ -277,8 +277,8 @@ impl Confirmations {
         if !comparison.is_walked {
             comparison.is_walked = self.desync(snapshot, &mut comparison, &mut left);
         }
-        let left = if comparison.is_walked { left } else { 0 };
-        for (pod, uid, version) in comparison.differing.by_ref().take(left) {
+        for _ in 0..if comparison.is_walked { left } else { 0 } {
+            let Some((pod, uid, version)) = comparison.differing.pop_front() else { break };
             if !fault_injection::injected(Bug::PollComparesPresenceOnly)
                 && is_behind(snapshot, pod.namespace(), pod.name(), &uid, &version)
                 && !tombstones.was_shown(&uid)
@@ -286,7 +286,7 @@ impl Confirmations {
                 self.open_confirmation(pod, Confirmation::Behind { uid, version });
             }
         }
-        if !comparison.is_walked || comparison.differing.len() > 0 {
+        if !comparison.is_walked || !comparison.differing.is_empty() {
             self.comparison = Some(comparison);
             return;
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::snapshot::{Change, Cursor, Group, GroupKey, Listed, ObservedPod};
 use crate::time::Now;
 
-/// One step processes at most this many pods of a list or a poll, and this many changed applications.
+/// One step processes at most this many pods of a list or a poll.
 pub(super) const MAX_OBJECTS_PER_STEP: usize = 1024;
 /// While more events than this wait, no more should be received.
 const MAX_WAITING: usize = 64;

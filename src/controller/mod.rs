@@ -98,6 +98,8 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(15);
 const MAX_APPS_PER_STEP: usize = 64;
 /// and stops earlier after plans for this many executors.
 const MAX_EXECUTORS_PER_STEP: usize = 2048;
+/// One step enqueues at most this many changed applications.
+const MAX_ENQUEUED_PER_STEP: usize = 256;
 /// A step records at most this many exits, and reports at most twice as many.
 const MAX_EXITS_PER_STEP: usize = 128;
 
@@ -542,10 +544,11 @@ impl Controller {
             if let Some(at) = rest {
                 self.queue.add_after(app.clone(), at);
             }
+            let is_known = known.is_some();
             drop(known); // A shared application would be copied when it changes.
             if self.is_leader
                 && self.has_synced()
-                && let Some(visited) = self.plan_application(&app, now, policies)
+                && let Some(visited) = self.plan_application(&app, is_known, now, policies)
             {
                 plans += 1;
                 executors += visited;
@@ -556,7 +559,7 @@ impl Controller {
     }
 
     /// Plans an application, unless that has to wait. Returns how many executors a round of the recovery rules visited if it did.
-    fn plan_application(&mut self, app: &AppKey, now: Now, policies: &Policies) -> Option<usize> {
+    fn plan_application(&mut self, app: &AppKey, is_known: bool, now: Now, policies: &Policies) -> Option<usize> {
         match self.rate_limit.hold(app, now.at, self.store.snapshot()) {
             Hold::Free => {}
             Hold::Until(at) => {
@@ -573,7 +576,7 @@ impl Controller {
         let state = self.states.entry(app.clone()).or_default();
         let budget = &mut self.deletion_budget;
         let mut plan = plan(self.store.snapshot(), app, now, policies, state, &self.exits, budget);
-        let is_left = !state.is_empty() || self.store.snapshot().apps.contains_key(app) || !plan.sets.is_empty();
+        let is_left = is_known || !state.is_empty() || !plan.sets.is_empty();
         if state.is_empty() {
             self.states.remove(app);
             self.recovery.forget(app);
@@ -605,7 +608,7 @@ impl Controller {
             self.changed_apps = self.store.take(self.plan_subscriber, now).map(|batch| batch.touched.into_iter());
         }
         if let Some(touched) = &mut self.changed_apps {
-            touched.by_ref().take(MAX_OBJECTS_PER_STEP).for_each(|app| self.queue.add(app));
+            touched.by_ref().take(MAX_ENQUEUED_PER_STEP).for_each(|app| self.queue.add(app));
             if touched.len() == 0 {
                 self.changed_apps = None;
                 self.store.done(self.plan_subscriber, now);

@@ -33,6 +33,8 @@ const PARTS: usize = 30;
 const PART: RangeInclusive<usize> = 256..=4096;
 /// At most this many schedulers are named.
 const MAX_NAMED: usize = 3;
+/// Suspect nodes are asked this often whether they are to be reported.
+const REPORTS_INTERVAL: Duration = Duration::from_secs(1);
 /// A node that stays suspect is reported again after this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3600);
 /// At most this many suspect nodes are reported at once: more are a fault of the cluster, which the metric shows.
@@ -50,6 +52,8 @@ pub(super) struct Nodes {
     /// Applications with many executors that are not settled.
     examined: BTreeMap<AppKey, Examined>,
     reported: BTreeMap<Arc<str>, Instant>,
+    /// When suspects are next asked whether they are to be reported, unless something changes before.
+    next_reports: Option<Instant>,
     /// When the pods of a suspect node were last asked for, and whether that is answered.
     reads: BTreeMap<Arc<str>, (Instant, bool)>,
 }
@@ -146,6 +150,7 @@ impl Nodes {
         if !std::mem::take(&mut self.is_changed) && !is_set {
             return None;
         }
+        self.next_reports = None;
         let avoided = avoided(&self.ledger, snapshot, settings);
         (!avoided.iter().eq(snapshot.avoided_nodes.iter())).then_some(avoided)
     }
@@ -172,6 +177,7 @@ impl Nodes {
     pub(super) fn schedulers_read(&mut self, node: &Arc<str>, answer: LookupResult) {
         if let Some((_, is_answered)) = self.reads.get_mut(node) {
             *is_answered = true;
+            self.next_reports = None;
         }
         if let LookupResult::NodePods(schedulers) = answer {
             self.ledger.schedulers_read(node, schedulers);
@@ -180,9 +186,13 @@ impl Nodes {
 
     /// The suspect nodes that are to be reported now.
     pub(super) fn reports(&mut self, snapshot: &Snapshot, settings: &NodeSettings, now: Instant) -> Vec<NodeReport> {
+        // Each step asks. Other times are over, and Nodes come into existence, without a notice.
+        if self.next_reports.is_some_and(|next| now < next) {
+            return Vec::new();
+        }
+        self.next_reports = Some(now + REPORTS_INTERVAL);
         let Nodes { ledger, reported, reads, .. } = self;
         let mut due: Vec<(&Arc<str>, &Suspicion)> = ledger.suspects().collect();
-        // Each step asks: Nodes that do not exist are neither reported nor sorted.
         due.retain(|(name, suspicion)| {
             if !snapshot.nodes.contains_key(*name) {
                 return false;
@@ -209,6 +219,7 @@ impl Nodes {
     /// This replica no longer leads: the next leader reports.
     pub(super) fn forget_reports(&mut self) {
         self.reported.clear();
+        self.next_reports = None;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The faults of each node, and which nodes are suspect because of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,10 @@ const NOT_STARTED_AFTER: Duration = Duration::from_secs(300);
 const PENDING_FAULT_AFTER: Duration = Duration::from_secs(60);
 /// At most this many of the oldest executors of an application, and of the newest, are asked whether they run elsewhere.
 const MAX_ASKED: usize = 2048;
+/// [`NodeLedger::expire`] judges at most this many suspect nodes,
+const MAX_JUDGED: usize = 256;
+/// and forgets at most this many.
+const MAX_FORGOTTEN: usize = 64;
 
 /// What is known against a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -118,31 +123,42 @@ impl NodeRecord {
     }
 }
 
-/// On how many nodes the executors of each application failed.
+/// On which nodes the executors of each application failed.
 #[derive(Clone, Debug, Default)]
-struct Spread(HashMap<AppKey, OrdMap<Arc<str>, usize>>);
+struct Spread(HashMap<AppKey, FaultsOfApp>);
+
+#[derive(Clone, Debug, Default)]
+struct FaultsOfApp {
+    /// How many faults each node has.
+    nodes: OrdMap<Arc<str>, usize>,
+    /// How many of all are of pending executors.
+    pending: usize,
+}
 
 impl Spread {
     fn add(&mut self, fault: &NodeFault, node: &Arc<str>) {
-        *self.0.entry(fault.app.clone()).or_default().entry(node.clone()).or_default() += 1;
+        let of_app = self.0.entry(fault.app.clone()).or_default();
+        *of_app.nodes.entry(node.clone()).or_default() += 1;
+        of_app.pending += usize::from(fault.is_pending);
     }
 
     fn remove(&mut self, fault: &NodeFault, node: &str) {
-        let Some(nodes) = self.0.get_mut(&fault.app) else { return };
-        if let Some(count) = nodes.get_mut(node) {
+        let Some(of_app) = self.0.get_mut(&fault.app) else { return };
+        if let Some(count) = of_app.nodes.get_mut(node) {
             *count -= 1;
+            of_app.pending -= usize::from(fault.is_pending);
             if *count == 0 {
-                nodes.remove(node);
+                of_app.nodes.remove(node);
             }
         }
-        if nodes.is_empty() {
+        if of_app.nodes.is_empty() {
             self.0.remove(&fault.app);
         }
     }
 
     /// Whether a fault counts against its node. An application that fails on many nodes and runs on none is broken itself.
     fn counts(&self, fault: &NodeFault) -> bool {
-        let nodes = self.0.get(&fault.app).map_or(0, OrdMap::len);
+        let nodes = self.0.get(&fault.app).map_or(0, |of_app| of_app.nodes.len());
         // Where a registry fails, images cannot be pulled on any node.
         let ran_elsewhere = fault.ran_elsewhere && (fault.kind != FaultKind::ImageError || nodes <= MAX_SPREAD);
         ran_elsewhere
@@ -160,6 +176,8 @@ pub struct NodeLedger {
     suspects: imbl::OrdSet<Arc<str>>,
     /// Nodes by the time of their last fault, for what is forgotten first.
     by_last: imbl::OrdSet<(Instant, Arc<str>)>,
+    /// The last suspect node of which was judged whether its faults still justify that, unless all were.
+    judged: Option<Arc<str>>,
 }
 
 impl NodeLedger {
@@ -295,12 +313,13 @@ impl NodeLedger {
 
     /// Faults of pending executors that have started since are void. Returns whether there were any.
     pub fn retract_started(&mut self, app: &AppKey, snapshot: &Snapshot) -> bool {
-        let Some(nodes) = self.spread.0.get(app) else { return false };
+        let Some(of_app) = self.spread.0.get(app).filter(|of_app| of_app.pending > 0) else { return false };
         let runs = |fault: &NodeFault| {
             let known = snapshot.executor(app.namespace(), &fault.pod).filter(|(of, _)| *of == app);
             known.is_some_and(|(_, executor)| executor.uid == fault.uid && executor.stage() == Stage::Running)
         };
-        let started: Vec<(Arc<str>, Arc<str>)> = nodes
+        let started: Vec<(Arc<str>, Arc<str>)> = of_app
+            .nodes
             .keys()
             .filter_map(|node| self.nodes.get(node).map(|record| (node, record)))
             .flat_map(|(node, record)| record.faults.iter().map(move |fault| (node, fault)))
@@ -333,21 +352,34 @@ impl NodeLedger {
         }
     }
 
-    /// Ends suspicions whose time is over, or whose Node no longer exists, and forgets old faults. Returns the nodes that are no longer suspect.
+    /// Ends suspicions whose time is over, or whose Node no longer exists, and forgets old faults. Whether faults still justify a
+    /// suspicion is judged in turn, and so are nodes forgotten, for a bounded number in each call. Returns the nodes that are no
+    /// longer suspect.
     pub fn expire(&mut self, snapshot: &Snapshot, settings: &NodeSettings, now: Instant) -> Vec<Arc<str>> {
         let mut ended = Vec::new();
         let ends = !fault_injection::injected(Bug::SuspicionNeverEnds);
+        let is_over = |name: &Arc<str>, suspicion: &Suspicion| {
+            ((now >= suspicion.until || !exists(snapshot, name)) && ends) || !settings.enabled
+        };
+        let over = self.suspects().filter(|(name, suspicion)| is_over(name, suspicion)).map(|(name, _)| name.clone());
+        let mut over: BTreeSet<Arc<str>> = over.collect();
         // It may have become known since that an application is broken itself.
         let is_justified = |name: &Arc<str>| {
             let record = self.nodes.get(name);
             record.is_some_and(|record| record.judge(settings, Duration::MAX, &self.spread, now).is_some())
         };
-        let is_over = |name: &Arc<str>, suspicion: &Suspicion| {
-            let is_past = now >= suspicion.until || !exists(snapshot, name) || !is_justified(name);
-            (is_past && ends) || !settings.enabled
-        };
-        let over = self.suspects().filter(|(name, suspicion)| is_over(name, suspicion)).map(|(name, _)| name.clone());
-        for name in over.collect::<Vec<_>>() {
+        let behind = self.judged.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut next = self.suspects.range((behind, Bound::Unbounded)).peekable();
+        for name in next.by_ref().take(MAX_JUDGED) {
+            if ends && !is_justified(name) {
+                over.insert(name.clone());
+            }
+            self.judged = Some(name.clone());
+        }
+        if next.peek().is_none() {
+            self.judged = None;
+        }
+        for name in over {
             if let Some(record) = self.nodes.get_mut(&name) {
                 record.suspicion = None;
                 self.suspects.remove(&name);
@@ -357,9 +389,10 @@ impl NodeLedger {
         // A fault is shown until it could no longer matter.
         let old_counts = fault_injection::injected(Bug::OldFaultsCount) || !ends;
         let keep = if old_counts { Duration::MAX } else { settings.window.max(settings.expires) };
-        while let Some((last, name)) = self.by_last.get_min().cloned()
-            && (now.saturating_duration_since(last) > keep || !settings.enabled)
-        {
+        for _ in 0..MAX_FORGOTTEN {
+            let oldest = self.by_last.get_min().cloned();
+            let is_old = |(last, _): &(Instant, _)| now.saturating_duration_since(*last) > keep || !settings.enabled;
+            let Some((last, name)) = oldest.filter(is_old) else { break };
             self.by_last.remove(&(last, name.clone()));
             if self.forget(&name) {
                 ended.push(name);

@@ -205,6 +205,35 @@ fn what_a_pod_can_cause_itself_counts_only_if_its_application_runs_elsewhere() {
 }
 
 #[test]
+fn suspects_of_a_large_outage_are_judged_and_forgotten_in_turn() {
+    let mut cluster = Cluster::new(400, NodeSettings::default());
+    // Three applications on three nodes each: all 300 nodes are suspect.
+    let apps = || (0..100).flat_map(|of| ["a", "b", "c"].map(|app| (of, format!("{app}{of}"))));
+    for (of, app) in apps() {
+        (1..=3).for_each(|node| cluster.observe(&app, node, of * 3 + node as usize, &out_of_cpu()));
+    }
+    cluster.run(12);
+    assert_eq!(cluster.suspects().len(), 300);
+    // On a fourth, and they run on none: they are broken themselves.
+    apps().for_each(|(of, app)| cluster.observe(&app, 4, 301 + of, &out_of_cpu()));
+    let mut counts = Vec::new();
+    for _ in 0..40 {
+        cluster.run(1);
+        counts.push(cluster.suspects().len());
+    }
+    counts.dedup();
+    let is_in_turn = counts.windows(2).all(|pair| pair[0] - pair[1] <= 256);
+    assert!(is_in_turn && counts.last() == Some(&0), "256 are judged every 15 seconds: {counts:?}");
+    let mut known = Vec::new();
+    for _ in 0..3720 {
+        cluster.run(1);
+        known.push(cluster.harness.controller.nodes().nodes().count());
+    }
+    known.dedup();
+    assert_eq!(known, [400, 336, 272, 208, 144, 80, 16, 0], "64 are forgotten every 15 seconds");
+}
+
+#[test]
 fn executor_that_is_bound_and_not_started_counts_after_five_minutes() {
     for leader_state in [LeaderState::Leader, LeaderState::Follower] {
         let mut cluster = Cluster::new(10, NodeSettings::default());

@@ -73,7 +73,7 @@ fn many_small_applications() {
             expected("a poll in which every pod is newer", [0, 0, 0], 1.8),
             expected("a relist of all pods", [1256, 0, 0], 20.2),
             expected("every executor fails, then ten minutes", [12000, 0, 1000], 152.0),
-            expected("every executor is deleted, then ten minutes", [12256, 0, 0], 99.0),
+            expected("every executor is deleted, then ten minutes", [12128, 0, 0], 96.5),
         ],
     );
 }
@@ -89,8 +89,8 @@ fn many_gangs() {
             expected("a minute without events", [200, 0, 200], 15833.5),
             expected("a poll in which every pod is newer", [0, 0, 0], 1.8),
             expected("a relist of all pods", [400, 0, 400], 28.1),
-            expected("every executor fails, then ten minutes", [2980, 0, 3591], 168.8),
-            expected("every executor is deleted, then ten minutes", [2800, 0, 2800], 144.3),
+            expected("every executor fails, then ten minutes", [2916, 0, 3527], 164.3),
+            expected("every executor is deleted, then ten minutes", [2728, 0, 2728], 140.5),
         ],
     );
 }
