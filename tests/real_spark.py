@@ -29,6 +29,8 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GROUP = "scheduling.volcano.sh"
 POLICY = """
+apiVersion: spark-usher.io/v1alpha1
+kind: PolicyFile
 policies:
 - name: batch
   scheduler: {type: volcano}
@@ -127,10 +129,15 @@ class Run:
                      "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]}})
         (self.folder / "policy.yaml").write_text(self.policy)
         webhook, metrics, ca = free_port(), free_port(), self.folder / "ca.pem"
-        self.start("serve", [usher, "serve", "--kubeconfig", kubeconfig, "--config", self.folder / "policy.yaml",
+        serve = self.start("serve", [usher, "serve", "--kubeconfig", kubeconfig, "--config", self.folder / "policy.yaml",
                              "--self-signed-for", "127.0.0.1", "--ca-out", ca, "--shutdown-delay-seconds", "0",
                              "--webhook-listen", f"127.0.0.1:{webhook}", "--metrics-listen", f"127.0.0.1:{metrics}"])
-        ready = lambda: urllib.request.urlopen(f"http://127.0.0.1:{metrics}/readyz", timeout=2).status == 200
+
+        def ready():
+            if serve.poll() is not None:
+                raise SystemExit("FAILED: spark-usher exited:\n" + (self.folder / "serve.log").read_text())
+            return urllib.request.urlopen(f"http://127.0.0.1:{metrics}/readyz", timeout=2).status == 200
+
         wait_until("spark-usher is ready", ready)
         import base64
         self.api.post("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", {

@@ -1,4 +1,5 @@
-//! The example policies of `docs/policies`: one for each scheduler, each valid and without a warning.
+//! The example policies of `docs/policies`, one for each scheduler, and those of the scripts with real Spark, which CI does not run:
+//! each valid and without a warning.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,4 +24,26 @@ fn every_scheduler_has_valid_example_policy_without_warnings() {
         kinds.insert(policy.scheduler.gang_scheduler.kind);
     }
     assert_eq!(kinds, TABLE.iter().map(|scheduler| scheduler.kind).collect());
+}
+
+/// The text of a constant of a Python script.
+fn constant<'s>(script: &'s str, name: &str) -> &'s str {
+    let begin = format!("\n{name} = \"\"\"\n");
+    let (_, rest) = script.split_once(&begin).unwrap_or_else(|| panic!("no constant {name}"));
+    rest.split_once("\"\"\"").unwrap().0
+}
+
+#[test]
+fn policies_of_scripts_are_valid() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let read = |name: &str| std::fs::read_to_string(tests.join(name)).unwrap();
+    let policy = constant(&read("real_spark.py"), "POLICY").to_owned();
+    let with_rules = policy.clone() + constant(&read("recovery_spark.py"), "RULES");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.yaml");
+    for text in [policy, with_rules] {
+        std::fs::write(&path, &text).unwrap();
+        let file = config::from_path(&path).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+        assert!(file.warnings.is_empty(), "{:?}", file.warnings);
+    }
 }
