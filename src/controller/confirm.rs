@@ -92,7 +92,7 @@ struct PollComparison {
     /// How far the snapshot's pods were looked up in the poll,
     cursor: Cursor,
     is_walked: bool,
-    /// and the differing pods of the poll that have not been compared. There may be very many, so they are dropped in parts.
+    /// and the differing pods of the poll that have not been compared. There may be very many: a Vector gives its memory back in parts.
     differing: Vector<(PodKey, Arc<str>, Arc<str>)>,
 }
 
@@ -277,8 +277,11 @@ impl Confirmations {
         if !comparison.is_walked {
             comparison.is_walked = self.desync(snapshot, &mut comparison, &mut left);
         }
-        for _ in 0..if comparison.is_walked { left } else { 0 } {
-            let Some((pod, uid, version)) = comparison.differing.pop_front() else { break };
+        while comparison.is_walked
+            && left > 0
+            && let Some((pod, uid, version)) = comparison.differing.pop_front()
+        {
+            left -= 1;
             if !fault_injection::injected(Bug::PollComparesPresenceOnly)
                 && is_behind(snapshot, pod.namespace(), pod.name(), &uid, &version)
                 && !tombstones.was_shown(&uid)

@@ -33,7 +33,7 @@ const PARTS: usize = 30;
 const PART: RangeInclusive<usize> = 256..=4096;
 /// At most this many schedulers are named.
 const MAX_NAMED: usize = 3;
-/// Suspect nodes are asked this often whether they are to be reported.
+/// Which suspect nodes are to be reported is determined this often, and when suspicions change.
 const REPORTS_INTERVAL: Duration = Duration::from_secs(1);
 /// A node that stays suspect is reported again after this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3600);
@@ -52,7 +52,7 @@ pub(super) struct Nodes {
     /// Applications with many executors that are not settled.
     examined: BTreeMap<AppKey, Examined>,
     reported: BTreeMap<Arc<str>, Instant>,
-    /// When suspects are next asked whether they are to be reported, unless something changes before.
+    /// When it is next determined which suspect nodes are to be reported, unless suspicions change before.
     next_reports: Option<Instant>,
     /// When the pods of a suspect node were last asked for, and whether that is answered.
     reads: BTreeMap<Arc<str>, (Instant, bool)>,
@@ -186,7 +186,8 @@ impl Nodes {
 
     /// The suspect nodes that are to be reported now.
     pub(super) fn reports(&mut self, snapshot: &Snapshot, settings: &NodeSettings, now: Instant) -> Vec<NodeReport> {
-        // Each step asks. Other times are over, and Nodes come into existence, without a notice.
+        // `READ_LIMIT` and `REPORT_INTERVAL` pass, and Nodes appear, without a notice. Nothing wakes the controller for them: the next step
+        // comes within `PRUNE_INTERVAL`.
         if self.next_reports.is_some_and(|next| now < next) {
             return Vec::new();
         }

@@ -2,12 +2,10 @@
 
 use std::ops::Bound;
 
+use super::MAX_ENQUEUED_PER_STEP;
 use super::queue::WorkQueue;
 use crate::snapshot::{GroupKey, Snapshot};
 use crate::spark::ids::AppKey;
-
-/// A step visits at most this many applications or PodGroups.
-const MAX_PER_STEP: usize = 1024;
 
 /// The position of the walk.
 #[derive(Clone, Debug)]
@@ -31,25 +29,25 @@ impl Resync {
             Resync::Apps(after) => {
                 let from = after.take().map_or(Bound::Unbounded, Bound::Excluded);
                 let (mut last, mut count) = (None, 0);
-                for (key, _) in snapshot.apps.range((from, Bound::Unbounded)).take(MAX_PER_STEP) {
+                for (key, _) in snapshot.apps.range((from, Bound::Unbounded)).take(MAX_ENQUEUED_PER_STEP) {
                     work.add(key.clone());
                     (last, count) = (Some(key), count + 1);
                 }
-                let more = last.filter(|_| count == MAX_PER_STEP).cloned();
+                let more = last.filter(|_| count == MAX_ENQUEUED_PER_STEP).cloned();
                 *self = more.map_or(Resync::Groups(None), |last| Resync::Apps(Some(last)));
                 matches!(self, Resync::Groups(_)) && snapshot.groups.is_empty()
             }
             Resync::Groups(after) => {
                 let from = after.take().map_or(Bound::Unbounded, Bound::Excluded);
                 let (mut last, mut count) = (None, 0);
-                for (key, group) in snapshot.groups.range((from, Bound::Unbounded)).take(MAX_PER_STEP) {
+                for (key, group) in snapshot.groups.range((from, Bound::Unbounded)).take(MAX_ENQUEUED_PER_STEP) {
                     let app = group.selector.as_ref().map(|selector| AppKey::new(&key.namespace, selector));
                     if let Some(app) = app.filter(|app| !snapshot.apps.contains_key(app)) {
                         work.add(app);
                     }
                     (last, count) = (Some(key), count + 1);
                 }
-                *after = last.filter(|_| count == MAX_PER_STEP).cloned();
+                *after = last.filter(|_| count == MAX_ENQUEUED_PER_STEP).cloned();
                 after.is_none()
             }
         }

@@ -30,10 +30,10 @@ const NOT_STARTED_AFTER: Duration = Duration::from_secs(300);
 const PENDING_FAULT_AFTER: Duration = Duration::from_secs(60);
 /// At most this many of the oldest executors of an application, and of the newest, are asked whether they run elsewhere.
 const MAX_ASKED: usize = 2048;
-/// [`NodeLedger::expire`] judges at most this many suspect nodes,
+/// [`NodeLedger::expire`] judges at most this many suspect nodes again,
 const MAX_JUDGED: usize = 256;
-/// and forgets at most this many.
-const MAX_FORGOTTEN: usize = 64;
+/// and forgets no further node after this many faults.
+const MAX_FORGOTTEN: usize = 1024;
 
 /// What is known against a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -176,8 +176,8 @@ pub struct NodeLedger {
     suspects: imbl::OrdSet<Arc<str>>,
     /// Nodes by the time of their last fault, for what is forgotten first.
     by_last: imbl::OrdSet<(Instant, Arc<str>)>,
-    /// The last suspect node of which was judged whether its faults still justify that, unless all were.
-    judged: Option<Arc<str>>,
+    /// The suspect node that was judged again last; the next turn begins behind it.
+    last_judged: Option<Arc<str>>,
 }
 
 impl NodeLedger {
@@ -352,54 +352,50 @@ impl NodeLedger {
         }
     }
 
-    /// Ends suspicions whose time is over, or whose Node no longer exists, and forgets old faults. Whether faults still justify a
-    /// suspicion is judged in turn, and so are nodes forgotten, for a bounded number in each call. Returns the nodes that are no
-    /// longer suspect.
+    /// Ends suspicions whose time is over, or whose Node no longer exists, and forgets old faults. One call judges a bounded number of
+    /// suspect nodes again, and forgets a bounded number of faults. Returns the nodes that are no longer suspect.
     pub fn expire(&mut self, snapshot: &Snapshot, settings: &NodeSettings, now: Instant) -> Vec<Arc<str>> {
-        let mut ended = Vec::new();
+        if !settings.enabled {
+            return std::mem::take(self).suspects.into_iter().collect();
+        }
         let ends = !fault_injection::injected(Bug::SuspicionNeverEnds);
-        let is_over = |name: &Arc<str>, suspicion: &Suspicion| {
-            ((now >= suspicion.until || !exists(snapshot, name)) && ends) || !settings.enabled
-        };
-        let over = self.suspects().filter(|(name, suspicion)| is_over(name, suspicion)).map(|(name, _)| name.clone());
-        let mut over: BTreeSet<Arc<str>> = over.collect();
+        let is_over = |name: &Arc<str>, suspicion: &Suspicion| now >= suspicion.until || !exists(snapshot, name);
+        let over = self.suspects().filter(|(name, suspicion)| ends && is_over(name, suspicion));
+        let mut ended: BTreeSet<Arc<str>> = over.map(|(name, _)| name.clone()).collect();
         // It may have become known since that an application is broken itself.
         let is_justified = |name: &Arc<str>| {
             let record = self.nodes.get(name);
             record.is_some_and(|record| record.judge(settings, Duration::MAX, &self.spread, now).is_some())
         };
-        let behind = self.judged.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut next = self.suspects.range((behind, Bound::Unbounded)).peekable();
-        for name in next.by_ref().take(MAX_JUDGED) {
+        let behind = self.last_judged.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let following = self.suspects.range((behind, Bound::Unbounded)).chain(&self.suspects);
+        for name in following.take(MAX_JUDGED.min(self.suspects.len())) {
             if ends && !is_justified(name) {
-                over.insert(name.clone());
+                ended.insert(name.clone());
             }
-            self.judged = Some(name.clone());
+            self.last_judged = Some(name.clone());
         }
-        if next.peek().is_none() {
-            self.judged = None;
-        }
-        for name in over {
-            if let Some(record) = self.nodes.get_mut(&name) {
+        for name in &ended {
+            if let Some(record) = self.nodes.get_mut(name) {
                 record.suspicion = None;
-                self.suspects.remove(&name);
-                ended.push(name);
+                self.suspects.remove(name);
             }
         }
         // A fault is shown until it could no longer matter.
         let old_counts = fault_injection::injected(Bug::OldFaultsCount) || !ends;
         let keep = if old_counts { Duration::MAX } else { settings.window.max(settings.expires) };
-        for _ in 0..MAX_FORGOTTEN {
-            let oldest = self.by_last.get_min().cloned();
-            let is_old = |(last, _): &(Instant, _)| now.saturating_duration_since(*last) > keep || !settings.enabled;
-            let Some((last, name)) = oldest.filter(is_old) else { break };
+        let mut forgotten = 0;
+        while let Some((last, name)) = self.by_last.get_min().cloned()
+            && now.saturating_duration_since(last) > keep
+            && forgotten < MAX_FORGOTTEN
+        {
+            forgotten += self.nodes.get(&name).map_or(0, |record| record.faults.len());
             self.by_last.remove(&(last, name.clone()));
             if self.forget(&name) {
-                ended.push(name);
+                ended.insert(name);
             }
         }
-        ended.sort_unstable();
-        ended
+        ended.into_iter().collect()
     }
 
     /// Forgets a node. Returns whether it was suspect.
