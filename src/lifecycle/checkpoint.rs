@@ -15,7 +15,7 @@ use jiff::Timestamp;
 pub struct Checkpoint {
     /// The resourceVersion.
     pub through: u64,
-    /// When the checkpoint was written.
+    /// When the checkpoint was written, but not before the end of an executor that the leader has reported.
     pub at: Timestamp,
     /// The changes that the leader did not observe.
     pub gaps: Gaps,

@@ -89,6 +89,8 @@ pub struct Exits {
     newest_list: Option<u64>,
     /// The newest exit that was reported, and when: a GET may have shown it before the watch does.
     newest_reported: Option<(Instant, u64)>,
+    /// The latest end of an executor whose exit was reported, by the kubelet's clock: our own may be wrong.
+    latest_end: Option<Timestamp>,
     /// What our watch did not show.
     unobserved: Unobserved,
     /// When another replica was last observed as the leader,
@@ -486,6 +488,7 @@ impl Exits {
                 let mut reported = Vec::new();
                 for _ in 0..most {
                     let Some((since, exit)) = self.pop_unreported() else { break };
+                    self.latest_end = self.latest_end.max(exit.evidence().and_then(PodDiagnostics::ended_at));
                     if let Some(possibly_reported) = self.was_reported(since, &exit, takeover) {
                         let newest = self.newest_reported.map(|(_, newest)| newest);
                         let ended = exit.version().or(self.newest_list);
@@ -622,7 +625,8 @@ impl Exits {
         let all = found.chain(own).chain(unsure).chain(unobserved).chain(ahead).chain(crashed);
         // For as long as other replicas keep their exits.
         let gaps = all.filter(|gap| gap.age < GAP_LASTS).collect();
-        Checkpoint { through: through.max(before), at: now.wall, gaps }
+        let at = self.latest_end.map_or(now.wall, |end| end.max(now.wall));
+        Checkpoint { through: through.max(before), at, gaps }
     }
 
     /// Whether our own watch has shown everything in a gap of an earlier leader: then we report all of it.

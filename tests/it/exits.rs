@@ -17,6 +17,7 @@ use spark_usher::policy::Finished;
 use spark_usher::reconcile::Action;
 use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced, ServedApis};
 use spark_usher::spark::ids::PodKey;
+use spark_usher::time::Now;
 
 /// A follower whose watch has shown the exits of two executors, at versions 5 and 9, a minute apart.
 fn follower() -> ControllerHarness {
@@ -238,6 +239,25 @@ fn exit_first_observed_after_pod_was_labelled_is_possibly_reported() {
     let mut harness = led(9);
     harness.observe(&labelled(failed(1, 137)));
     assert_eq!(reported_exits(&mut harness), [(1, false)]);
+}
+
+/// The leader's clock was set back by an hour after it had reported an exit, and the pod has changed since.
+#[test]
+fn exit_that_a_leader_with_a_wrong_clock_reported_is_possibly_reported() {
+    let exited = || finished(failed(1, 137), "2027-01-15T08:00:30Z");
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.step_after(40);
+    harness.observe(&exited());
+    assert_eq!(reported_exits(&mut harness), [(1, false)]);
+    let Now { at, wall } = harness.now();
+    let hour = jiff::SignedDuration::from_hours(1);
+    let checkpoint = harness.controller.checkpoint(Now { at, wall: wall - hour });
+    let found = FoundCheckpoint { checkpoint, was_held: true, is_released: true, taken: Some(51) };
+    let mut harness = restarted_with(&[driver(), version(exited(), 30)]);
+    take_over(&mut harness, found);
+    assert_eq!(reported_exits(&mut harness), [(1, true)]);
 }
 
 #[test]

@@ -70,6 +70,9 @@ impl Sim {
         let ok = same;
         if ok {
             let version = self.truth.next_version();
+            if checkpoint.is_some() {
+                self.first_checkpoint.get_or_insert(self.now);
+            }
             self.truth.lease = Some(Lease { version, holder: Some(identity), transitions, checkpoint });
         }
         let response_lost = self.fault(4);

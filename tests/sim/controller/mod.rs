@@ -33,8 +33,10 @@ const CHANGES_END: Duration = Duration::from_secs(240);
 const FAULTS_END: Duration = Duration::from_secs(300);
 /// The end of a history, at which its state is stable.
 const END: Duration = Duration::from_secs(540);
-/// By this time a replica has led and has written a checkpoint.
+/// By this time a replica has led and has written a checkpoint, if the API server was available.
 const FIRST_LEADER: Duration = Duration::from_secs(30);
+/// The time between two attempts to open a watch.
+const RETRY: Duration = Duration::from_secs(1);
 /// From this time on, no replica writes.
 const STABLE_FROM: Duration = Duration::from_secs(500);
 /// The maximum number of steps: a correct history of this length needs fewer.
@@ -105,6 +107,8 @@ pub struct Sim {
     pub(crate) outages: Vec<(Duration, Duration)>,
     /// The times when replicas were paused.
     pub(crate) pauses: Vec<(Duration, Duration)>,
+    /// When a checkpoint was first written.
+    first_checkpoint: Option<Duration>,
     last_write: Duration,
     /// What drivers know about executors, by uid.
     pub(crate) registered: BTreeMap<String, recovery::Registered>,
@@ -139,6 +143,7 @@ impl Sim {
             excused: BTreeSet::new(),
             outages: Vec::new(),
             pauses: Vec::new(),
+            first_checkpoint: None,
             last_write: Duration::ZERO,
             registered: BTreeMap::new(),
             recovered: Vec::new(),
@@ -286,6 +291,8 @@ impl Sim {
         let running = self.driver_is_running(&app);
         let exited = pod.exited.unwrap_or(self.now);
         let out = self.outages.iter().filter(|(_, to)| *to > exited).map(|(from, to)| *to - (*from).max(exited));
+        // An event that was on its way shows a replica its watch until that is retried.
+        let out = out.map(|out| out.saturating_sub(RETRY));
         let age = self.now.saturating_sub(exited).saturating_sub(out.sum());
         // A paused replica detects an outage late.
         let overlap = |(from, to): &(Duration, Duration)| {
@@ -412,8 +419,8 @@ impl Sim {
                 .iter()
                 .any(|entry| entry.uid == uid && entry.pod.as_ref().is_some_and(|pod| pod.by_driver));
             // Exits before the first leader are history.
-            let is_reportable =
-                self.truth.exits.get(&uid).is_some_and(|at| *at > FIRST_LEADER) && !self.excused.contains(&uid);
+            let led = self.first_checkpoint.map_or(END, |first| first.max(FIRST_LEADER));
+            let is_reportable = self.truth.exits.get(&uid).is_some_and(|at| *at > led) && !self.excused.contains(&uid);
             if is_reportable && !self.reports.contains_key(&uid) && !by_driver {
                 return self.violate("every exit is reported", uid);
             }
