@@ -76,7 +76,7 @@ use poll::PollSchedule;
 use progress::Progress;
 use queue::WorkQueue;
 use rate_limit::{Hold, RateLimit};
-use resync::Resync;
+use resync::{MAX_ENQUEUED_PER_STEP, Resync};
 use tombstones::Tombstones;
 
 pub use confirm::PollResult;
@@ -98,8 +98,6 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(15);
 const MAX_APPS_PER_STEP: usize = 64;
 /// and stops earlier after plans for this many executors.
 const MAX_EXECUTORS_PER_STEP: usize = 2048;
-/// One step enqueues at most this many changed applications, and of a walk over all.
-const MAX_ENQUEUED_PER_STEP: usize = 256;
 /// A step records at most this many exits, and reports at most twice as many.
 const MAX_EXITS_PER_STEP: usize = 128;
 

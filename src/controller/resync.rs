@@ -2,10 +2,12 @@
 
 use std::ops::Bound;
 
-use super::MAX_ENQUEUED_PER_STEP;
 use super::queue::WorkQueue;
 use crate::snapshot::{GroupKey, Snapshot};
 use crate::spark::ids::AppKey;
+
+/// A step enqueues at most this many applications.
+pub(super) const MAX_ENQUEUED_PER_STEP: usize = 256;
 
 /// The position of the walk.
 #[derive(Clone, Debug)]
