@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::recovery::Fault;
 use super::truth::{Pod, Role};
-use super::{CHANGES_END, Event, GRACE, RETRY, Sim};
+use super::{CHANGES_END, Event, GRACE, Sim};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -337,7 +337,7 @@ impl Sim {
                 controller.watch_interrupted(at);
             }
         }
-        self.after((until - self.now).min(RETRY), Event::RetryWatches);
+        self.after((until - self.now).min(Duration::from_secs(1)), Event::RetryWatches);
     }
 
     /// An executor exits because its driver no longer exists.

@@ -35,8 +35,6 @@ const FAULTS_END: Duration = Duration::from_secs(300);
 const END: Duration = Duration::from_secs(540);
 /// By this time a replica has led and has written a checkpoint, if the API server was available.
 const FIRST_LEADER: Duration = Duration::from_secs(30);
-/// The time between two attempts to open a watch.
-const RETRY: Duration = Duration::from_secs(1);
 /// From this time on, no replica writes.
 const STABLE_FROM: Duration = Duration::from_secs(500);
 /// The maximum number of steps: a correct history of this length needs fewer.
@@ -291,8 +289,6 @@ impl Sim {
         let running = self.driver_is_running(&app);
         let exited = pod.exited.unwrap_or(self.now);
         let out = self.outages.iter().filter(|(_, to)| *to > exited).map(|(from, to)| *to - (*from).max(exited));
-        // An event that was on its way shows a replica its watch until that is retried.
-        let out = out.map(|out| out.saturating_sub(RETRY));
         let age = self.now.saturating_sub(exited).saturating_sub(out.sum());
         // A paused replica detects an outage late.
         let overlap = |(from, to): &(Duration, Duration)| {
@@ -419,7 +415,8 @@ impl Sim {
                 .iter()
                 .any(|entry| entry.uid == uid && entry.pod.as_ref().is_some_and(|pod| pod.by_driver));
             // Exits before the first leader are history.
-            let led = self.first_checkpoint.map_or(END, |first| first.max(FIRST_LEADER));
+            let is_late = self.outages.first().is_some_and(|(from, _)| *from < FIRST_LEADER);
+            let led = self.first_checkpoint.filter(|first| is_late && *first > FIRST_LEADER).unwrap_or(FIRST_LEADER);
             let is_reportable = self.truth.exits.get(&uid).is_some_and(|at| *at > led) && !self.excused.contains(&uid);
             if is_reportable && !self.reports.contains_key(&uid) && !by_driver {
                 return self.violate("every exit is reported", uid);
