@@ -165,8 +165,8 @@ pub(super) struct Confirmations {
     unlisted: BTreeMap<Arc<str>, Vec<PodKey>>,
     /// Namespaces whose pods are all to be listed, regardless of labels.
     namespaces: WorkQueue<Arc<str>>,
-    /// The resourceVersion of a poll that differed, until the watch has passed it.
-    until: Option<SmolStr>,
+    /// The resourceVersion of the last poll that differed, until the watch has passed it, and since when polls have differed.
+    until: Option<(SmolStr, Instant)>,
     /// When the watch last delivered anything.
     last_event: Option<Instant>,
     /// Number of consecutive restarts of the watch after which the next poll still differed.
@@ -244,10 +244,15 @@ impl Confirmations {
         self.open.len() >= MAX_LOOKUPS
     }
 
+    /// Whether the last new list is not older than this version.
+    pub(super) fn list_covers(&self, version: &str) -> bool {
+        self.listed_version.as_ref().is_some_and(|listed| is_not_newer(version, listed))
+    }
+
     /// Begins to compare a poll with the snapshot, in parts. An executor counts as missing only if it was first observed more
     /// than `delta` ago: a younger one may be newer than the list (`missingPodDetectDelta`).
     pub(super) fn begin_comparison(&mut self, polled: PollResult, delta: Duration, now: Now) {
-        if self.listed_version.as_ref().is_some_and(|listed| is_not_newer(&polled.version, listed)) {
+        if self.list_covers(&polled.version) {
             return; // The snapshot already contains a newer list.
         }
         self.rests = self.rests.saturating_sub(1);
@@ -360,7 +365,8 @@ impl Confirmations {
             }
             return;
         }
-        self.until = Some(comparison.version.as_str().into());
+        let since = self.until.take().map_or(comparison.now.at, |(_, since)| since);
+        self.until = Some((comparison.version.as_str().into(), since));
         self.is_desynced |= fault_injection::injected(Bug::LateWatchRestarted);
         let settled = comparison.now.at + self.settle;
         let from = self.last_lookup.take().map_or(Unbounded, Excluded);
@@ -382,7 +388,7 @@ impl Confirmations {
 
     /// If the last poll's list is not newer than `version`, the watch's position, the watch has lost the differences still open.
     pub(super) fn compare(&mut self, snapshot: &Snapshot, tombstones: &Tombstones, version: &str) {
-        if self.until.as_ref().is_none_or(|until| !is_not_newer(until, version)) {
+        if self.until.as_ref().is_none_or(|(until, _)| !is_not_newer(until, version)) {
             return;
         }
         self.until = None;
@@ -477,11 +483,16 @@ impl Confirmations {
         removed.collect()
     }
 
+    /// When the watch counts as silent, if polls differ: it has shown nothing for a while. What has just changed is on its way.
+    fn silent_at(&self) -> Option<Instant> {
+        let (_, since) = self.until.as_ref()?;
+        Some((self.last_event? + self.silence).max(*since + self.settle))
+    }
+
     /// Whether the watch of pods lost an event and is to be restarted: at most once per poll, and less and less often if restarts
     /// do not help.
     pub(super) fn restart_watch(&mut self, now: Instant) -> bool {
-        let silent = self.until.is_some()
-            && self.last_event.is_some_and(|last_event| now.saturating_duration_since(last_event) >= self.silence);
+        let silent = self.silent_at().is_some_and(|at| at <= now);
         if !(self.is_desynced || silent) || (self.rests > 0 && !fault_injection::injected(Bug::LateWatchRestarted)) {
             return false;
         }
@@ -555,8 +566,7 @@ impl Confirmations {
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
         let lookup_due = self.lookups.next(now).filter(|_| self.lookups.in_flight() < MAX_IN_FLIGHT);
         let names = self.namespaces.next(now).filter(|_| self.namespaces.in_flight() < MAX_LISTS_IN_FLIGHT);
-        let waits = self.rests == 0 && self.until.is_some();
-        let silent = self.last_event.map(|last_event| last_event + self.silence).filter(|_| waits);
+        let silent = self.silent_at().filter(|_| self.rests == 0);
         lookup_due.into_iter().chain(names).chain(silent).min()
     }
 

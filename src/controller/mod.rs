@@ -388,6 +388,12 @@ impl Controller {
                 Some(known) if known.uid == group.uid => is_newer(&group.version, &known.version),
                 _ => !self.is_tombstoned(&group.uid),
             },
+            // A list that is not older lacks the pod: it is deleted, and its late answer must not bring it back.
+            Change::Pods(PodChange::Observed(seen)) => {
+                let key = seen.key();
+                let is_known = self.snapshot().labelled(key.namespace(), key.name()).is_some();
+                is_known || !self.confirmations.list_covers(seen.version())
+            }
             _ => true,
         };
         if is_new {

@@ -493,6 +493,27 @@ fn stale_list_does_not_restore_deleted_executor() {
 }
 
 /// An executor without an owner and without a signature; only its address identifies its driver.
+/// The answer to the label's PATCH arrives after the executor's deletion, and after a list that lacks it.
+#[test]
+fn answer_older_than_the_last_list_does_not_restore_deleted_executor() {
+    let mut harness = ControllerHarness::new(Finished::Label);
+    harness.observe(&driver());
+    harness.observe(&version(failed(1, 1), 10));
+    assert_eq!(harness.step_after(1).exits.len(), 1);
+    let now = harness.now();
+    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation()])));
+    harness.controller.bookmark("15", now);
+    let labelled = |at| Change::Pods(PodChange::Observed(version(failed(1, 1), at).observation()));
+    let (late, newer) = (labelled(12), labelled(16));
+    harness.controller.apply_written(late, now);
+    assert!(harness.controller.snapshot().executor("default", "nb-exec-1").is_none());
+    harness.controller.apply_written(newer, now);
+    assert!(
+        harness.controller.snapshot().executor("default", "nb-exec-1").is_some(),
+        "the list is older than the answer"
+    );
+}
+
 fn unowned(mut pod: PodBuilder, host: &str) -> PodBuilder {
     pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     pod.driver_url(host)

@@ -337,6 +337,14 @@ fn watch_silent_for_two_bookmark_intervals_is_restarted() {
     harness.controller.bookmark("8", now);
     let rewatched: Vec<u64> = (1..=140).filter(|_| harness.step_after(1).restart_watch).collect();
     assert_eq!(rewatched, [130]);
+    // What has just changed is on its way to a watch that has been silent for longer.
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&driver());
+    harness.observe(&running(1));
+    harness.step_after(200);
+    poll_with_driver_only(&mut harness);
+    let rewatched: Vec<u64> = (1..=20).filter(|_| harness.step_after(1).restart_watch).collect();
+    assert_eq!(rewatched, [10]);
 }
 
 #[test]
