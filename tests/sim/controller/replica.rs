@@ -376,6 +376,13 @@ impl Sim {
                 let wait = self.message_delay();
                 self.send(number, wait, Request::Listed(stream, version, list));
             }
+            // The connection is broken: what was on its way is sent again after the outage, in the same order.
+            request @ (Request::Listed(stream, ..) | Request::Watched(stream, _) | Request::Bookmarked(stream, _))
+                if stream == self.replicas[number].stream && self.outage_end().is_some() =>
+            {
+                let wait = self.outage_end().map(|until| until - self.now);
+                self.send(number, wait.unwrap_or_default(), request);
+            }
             Request::Listed(stream, version, list) if stream == self.replicas[number].stream => {
                 self.record(|| format!("r{number} has listed {} pods at {version}", list.len()));
                 let change = Change::Pods(PodChange::Listed(list));
