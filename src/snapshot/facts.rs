@@ -414,10 +414,8 @@ fn shared(text: Option<&str>) -> Arc<str> {
 /// See [`Executor::is_over`].
 fn is_over(pod: &Pod<'_>) -> bool {
     let phase = pod.status.phase.as_deref().unwrap_or_default();
-    let name = pod.executor_container();
-    let ended =
-        || pod.status.container_statuses.iter().any(|status| status.name == name && status.terminated().is_some());
-    matches!(phase, "Succeeded" | "Failed") || (is_never_restarted(pod) && ended())
+    let ended = || is_never_restarted(pod) && spark_status(pod).is_some_and(|status| status.terminated().is_some());
+    matches!(phase, "Succeeded" | "Failed") || ended()
 }
 
 /// Whether a container of the pod that has exited is over.
@@ -435,18 +433,14 @@ fn is_set_up(pod: &Pod<'_>) -> bool {
     pod.status.conditions.iter().any(is_ready) || pod.status.init_container_statuses.iter().any(has_started)
 }
 
-/// When the executor's container started.
-fn started<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
-    started_container(pod, pod.executor_container())
-}
-
-/// When a driver's container started, else when its pod was created: a notebook's pod has no container of Spark's name.
+/// When a driver's container started, else when its pod was created.
 fn began<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
-    started_container(pod, labels::DRIVER_CONTAINER).or(pod.metadata.creation_timestamp.as_deref())
+    started(pod).or(pod.metadata.creation_timestamp.as_deref())
 }
 
-fn started_container<'p>(pod: &'p Pod<'_>, name: &str) -> Option<&'p str> {
-    let own = pod.status.container_statuses.iter().find(|status| status.name == name)?.state.as_ref()?;
+/// When the executor's or the driver's container started.
+fn started<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
+    let own = spark_status(pod)?.state.as_ref()?;
     let running = own.running.as_ref().and_then(|running| running.started_at.as_deref());
     running.or_else(|| own.terminated.as_ref()?.started_at.as_deref())
 }
@@ -565,18 +559,26 @@ fn life(pod: &Pod<'_>) -> DriverPhase {
     match pod.status.phase.as_deref() {
         Some("Succeeded" | "Failed") => DriverPhase::Ended,
         Some("Running") => {
-            let mut own = pod.status.container_statuses.iter().filter(|status| status.name == labels::DRIVER_CONTAINER);
-            let ended = is_never_restarted(pod) && own.any(|status| status.terminated().is_some());
+            let own = spark_status(pod).and_then(ContainerStatus::terminated);
+            let ended = is_never_restarted(pod) && own.is_some();
             if ended { DriverPhase::Ended } else { DriverPhase::Running }
         }
         _ => DriverPhase::Pending,
     }
 }
 
+/// Its own container decides: a sidecar that fails later changes nothing of what the driver did.
 fn has_failed(pod: &Pod<'_>) -> bool {
-    let own = pod.status.container_statuses.iter().find(|status| status.name == labels::DRIVER_CONTAINER);
-    let code = own.and_then(|status| status.terminated()).map(|ended| ended.exit_code);
-    pod.status.phase.as_deref() == Some("Failed") || code.is_some_and(|code| code != 0)
+    match spark_status(pod).and_then(ContainerStatus::terminated) {
+        Some(ended) => ended.exit_code != 0,
+        None => pod.status.phase.as_deref() == Some("Failed"),
+    }
+}
+
+/// The status of the container that runs the executor or the driver.
+fn spark_status<'p, 'a>(pod: &'p Pod<'a>) -> Option<&'p ContainerStatus<'a>> {
+    let name = pod.spark_container();
+    pod.status.container_statuses.iter().find(|status| status.name == name)
 }
 
 /// The host of `spark://CoarseGrainedScheduler@HOST:PORT`, without the brackets of an IPv6 address.
@@ -610,17 +612,37 @@ mod tests {
 
     #[test]
     fn driver_phase_follows_driver_container_and_not_sidecar() {
-        let pod = |name: &str, restarts: &str| {
+        let pod = |own: &str, ended: &str, restarts: &str| {
             let json = format!(
-                r#"{{"spec":{{"restartPolicy":"{restarts}"}},"status":{{"phase":"Running","containerStatuses":[{{"name":"{name}","state":{{"terminated":{{"exitCode":0}}}}}}]}}}}"#
+                r#"{{"metadata":{{"labels":{{"spark-role":"driver"}}}},"spec":{{"restartPolicy":"{restarts}","containers":[
+                {{"name":"istio-proxy"}},{{"name":"{own}","args":["driver"]}}]}},"status":{{"phase":"Running","containerStatuses":[
+                {{"name":"{ended}","state":{{"terminated":{{"exitCode":0}}}}}}]}}}}"#
             );
             life(&Pod::read_whole(json.as_bytes()).unwrap())
         };
-        assert_eq!(pod("spark-kubernetes-driver", "Never"), DriverPhase::Ended);
-        assert_eq!(pod("istio-proxy", "Never"), DriverPhase::Running);
-        for restarts in ["Always", "OnFailure"] {
-            assert_eq!(pod("spark-kubernetes-driver", restarts), DriverPhase::Running, "it restarts");
+        // A container of a pod template keeps its name (spark#39563).
+        for own in ["spark-kubernetes-driver", "main"] {
+            assert_eq!(pod(own, own, "Never"), DriverPhase::Ended);
+            assert_eq!(pod(own, "istio-proxy", "Never"), DriverPhase::Running);
+            for restarts in ["Always", "OnFailure"] {
+                assert_eq!(pod(own, own, restarts), DriverPhase::Running, "it restarts");
+            }
         }
+    }
+
+    #[test]
+    fn driver_that_succeeded_has_not_failed_when_its_sidecar_does() {
+        let pod = |own: i32| {
+            let json = format!(
+                r#"{{"metadata":{{"labels":{{"spark-role":"driver"}}}},"spec":{{"containers":[{{"name":"istio-proxy"}},
+                {{"name":"spark-kubernetes-driver"}}]}},"status":{{"phase":"Failed","containerStatuses":[
+                {{"name":"istio-proxy","state":{{"terminated":{{"exitCode":137}}}}}},
+                {{"name":"spark-kubernetes-driver","state":{{"terminated":{{"exitCode":{own}}}}}}}]}}}}"#
+            );
+            has_failed(&Pod::read_whole(json.as_bytes()).unwrap())
+        };
+        assert!(!pod(0) && pod(1));
+        assert!(has_failed(&Pod::read_whole(br#"{"status":{"phase":"Failed","reason":"Evicted"}}"#).unwrap()));
     }
 
     #[test]

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::exit_code;
 use super::pod::Pod;
-use super::role::Role;
 use super::status::{ContainerStatus, Status, Waiting};
 use super::text::Text;
 use super::version::SparkVersion;
-use super::{exit_code, labels};
 
 /// Longest message that is kept: the API server's own bound on Events.
 const MAX_MESSAGE: usize = 1024;
@@ -144,7 +143,7 @@ impl PodDiagnostics {
             disruption,
             unscheduled,
             containers: init.chain(main).take(MAX_LISTED).map(|(init, status)| container(init, status)).collect(),
-            spark_container: cut(spark_container(pod), MAX_WORD),
+            spark_container: cut(pod.spark_container(), MAX_WORD),
             exit_code: exit_code(pod),
             deletion: deleting.then(|| deletion(pod)),
             changed: if is_final { changed(status) } else { None },
@@ -227,10 +226,6 @@ impl PodDiagnostics {
     }
 }
 
-fn spark_container<'p>(pod: &'p Pod<'_>) -> &'p str {
-    if pod.role() == Role::Driver { labels::DRIVER_CONTAINER } else { pod.executor_container() }
-}
-
 fn waits<'s, 'a>(status: &'s ContainerStatus<'a>) -> Option<&'s Waiting<'a>> {
     status.state.as_ref()?.waiting.as_ref()
 }
@@ -271,7 +266,7 @@ fn exit_code(pod: &Pod<'_>) -> Option<i32> {
     let version = SparkVersion::of(pod);
     let by_name = version >= SparkVersion::new(3, 5, 4)
         || (SparkVersion::new(3, 4, 4)..SparkVersion::new(3, 5, 0)).contains(&version);
-    let name = pod.executor_container();
+    let name = pod.spark_container();
     let mut ended = pod.status.container_statuses.iter().filter(|status| !by_name || status.name == name);
     ended.find_map(|status| status.terminated()).map(|terminated| terminated.exit_code)
 }

@@ -210,6 +210,8 @@ pub struct Container<'a> {
     pub restarts_always: bool,
     /// Value of `SPARK_DRIVER_URL`, the one environment variable that is read.
     pub driver_url: Option<Text<'a>>,
+    /// Whether the first argument is `driver` (`DriverCommandFeatureStep`).
+    pub runs_driver: bool,
 }
 
 impl<'a> Pod<'a> {
@@ -255,15 +257,20 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// Name of the container that runs the executor. Spark uses `spark.kubernetes.executor.podTemplateContainerName`,
-    /// else `spark-kubernetes-executor`; the environment that Spark sets on this container alone identifies it.
-    pub fn executor_container(&self) -> &str {
-        if self.container_names().any(|name| name == labels::EXECUTOR_CONTAINER) {
-            return labels::EXECUTOR_CONTAINER;
-        }
-        let alone = self.containers().first().filter(|_| self.containers().len() == 1);
-        let ours = self.containers().iter().find(|container| container.driver_url.is_some()).or(alone);
-        ours.map_or(labels::EXECUTOR_CONTAINER, |container| container.name.as_str())
+    /// Name of the container that runs the executor or the driver, and that decides the state of both. Spark names it itself, unless
+    /// the pod template does (`podTemplateContainerName`, else the template's first container): then what Spark sets on this
+    /// container alone identifies it, `SPARK_DRIVER_URL` or the first argument `driver`. Without either, Spark's own name.
+    pub fn spark_container(&self) -> &str {
+        // A pod without labels may be either.
+        let (may_drive, may_execute) = (self.role() != Role::Executor, self.role() != Role::Driver);
+        let all = self.containers();
+        let is_usual = |one: &&Container<'a>| {
+            may_drive && one.name == labels::DRIVER_CONTAINER || may_execute && one.name == labels::EXECUTOR_CONTAINER
+        };
+        let is_sparks = |one: &&Container<'a>| may_drive && one.runs_driver || may_execute && one.driver_url.is_some();
+        let found = all.iter().find(is_usual).or_else(|| all.iter().find(is_sparks));
+        let usual = if may_execute { labels::EXECUTOR_CONTAINER } else { labels::DRIVER_CONTAINER };
+        found.or(all.first().filter(|_| all.len() == 1)).map_or(usual, |container| container.name.as_str())
     }
 
     /// The same pod with the placeholders of its lists of containers replaced by the lists.
@@ -437,6 +444,8 @@ struct ContainerWire<'a> {
     restart_policy: Option<Text<'a>>,
     #[serde(default)]
     env: DriverUrl<'a>,
+    #[serde(default)]
+    args: FirstArgument<'a>,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Container<'a> {
@@ -445,7 +454,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Container<'a> {
         let PodResources { requests, limits } = wire.resources.unwrap_or_default();
         let restarts_always = wire.restart_policy.is_some_and(|policy| policy == "Always");
         let (requests, limits) = (requests.map(|few| few.0), limits.map(|few| few.0));
-        Ok(Container { name: wire.name, requests, limits, restarts_always, driver_url: wire.env.0 })
+        Ok(Container {
+            name: wire.name,
+            requests,
+            limits,
+            restarts_always,
+            driver_url: wire.env.0,
+            runs_driver: wire.args.0.is_some_and(|first| first == "driver"),
+        })
     }
 }
 
@@ -482,6 +498,31 @@ impl<'de: 'a, 'a> Deserialize<'de> for DriverUrl<'a> {
             }
         }
         deserializer.deserialize_any(EnvVisitor)
+    }
+}
+
+/// `args`, of which the first is kept.
+#[derive(Default)]
+struct FirstArgument<'a>(Option<Text<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for FirstArgument<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ArgumentsVisitor;
+        impl<'de> Visitor<'de> for ArgumentsVisitor {
+            type Value = FirstArgument<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a list of arguments")
+            }
+            fn visit_unit<E>(self) -> Result<FirstArgument<'de>, E> {
+                Ok(FirstArgument(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<FirstArgument<'de>, A::Error> {
+                let first = seq.next_element()?;
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(FirstArgument(first))
+            }
+        }
+        deserializer.deserialize_any(ArgumentsVisitor)
     }
 }
 
@@ -541,6 +582,29 @@ mod tests {
         assert_eq!(whole.spec.conf_map.as_deref(), Some("spark-drv-1-conf-map"));
         assert_eq!(whole.status.phase.as_deref(), Some("Running"));
         assert_eq!(whole.status.container_statuses[0].terminated().unwrap().exit_code, 137);
+    }
+
+    #[test]
+    fn container_of_spark_is_found_whatever_its_name_is() {
+        let of = |role: &str, containers: &str| {
+            let json = format!(
+                r#"{{"metadata":{{"labels":{{"spark-role":"{role}"}}}},"spec":{{"containers":[{containers}]}}}}"#
+            );
+            Pod::read_whole(json.as_bytes()).unwrap().spark_container().to_owned()
+        };
+        let sidecar = r#"{"name":"proxy","args":["sidecar","driver"]}"#;
+        let drives = r#"{"name":"main","args":["driver","--class","A"]}"#;
+        let executes = r#"{"name":"main","env":[{"name":"SPARK_DRIVER_URL","value":"spark://x"}],"args":["executor"]}"#;
+        assert_eq!(of("driver", &format!("{sidecar},{drives}")), "main");
+        assert_eq!(of("executor", &format!("{sidecar},{executes}")), "main");
+        assert_eq!(of("", &format!("{sidecar},{drives}")), "main", "a driver without labels");
+        assert_eq!(
+            of("driver", &format!(r#"{drives},{{"name":"spark-kubernetes-driver"}}"#)),
+            "spark-kubernetes-driver"
+        );
+        assert_eq!(of("driver", r#"{"name":"notebook"}"#), "notebook");
+        assert_eq!(of("driver", &format!("{sidecar},{executes}")), "spark-kubernetes-driver", "unknown");
+        assert_eq!(of("executor", &format!("{sidecar},{drives}")), "spark-kubernetes-executor", "unknown");
     }
 
     #[test]

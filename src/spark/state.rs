@@ -92,7 +92,7 @@ impl ExecutorPodState {
         if version < CONTAINER_BY_NAME {
             return Self::Running;
         }
-        let name = pod.executor_container();
+        let name = pod.spark_container();
         match statuses.iter().find(|status| status.name == name).and_then(exit) {
             Some(0) => Self::Succeeded,
             Some(_) => Self::Failed,

@@ -70,7 +70,9 @@ impl DriverStatus {
         let owned = |path: &[&str]| Some(text(&value, path)).filter(|text| !text.is_empty()).map(str::to_owned);
         let namespace = owned(&["metadata", "namespace"])?;
         let name = owned(&["metadata", "name"])?;
-        let container = container(&value);
+        let own = pod.spark_container();
+        let container =
+            pod.container_names().find(|name| *name == own).or(pod.container_names().next()).map(str::to_owned);
         let state = container.as_deref().and_then(|name| state_of(&value, name));
         let time = |of: &str, key: &str| {
             let time = text(state?, &[of, key]);
@@ -135,7 +137,7 @@ impl DriverStatus {
             why: Some(format!("the pod cannot be read: {error}")),
             is_over: matches!(state, "succeeded" | "failed"),
             is_driver: owned(&["metadata", "labels", labels::ROLE]).as_deref() == Some(labels::ROLE_DRIVER),
-            container: container(&value),
+            container: list(&value, &["spec", "containers"]).first().map(|first| text(first, &["name"]).to_owned()),
             phase,
             namespace,
             name,
@@ -169,15 +171,6 @@ impl DriverStatus {
     pub fn has_succeeded(&self) -> Option<bool> {
         self.is_over.then_some(self.state == "succeeded")
     }
-}
-
-/// The container that runs the driver: the one with Spark's name, else the one whose arguments begin with `driver`.
-fn container(pod: &Value) -> Option<String> {
-    let containers = list(pod, &["spec", "containers"]);
-    let is_named = |container: &&Value| text(container, &["name"]) == labels::DRIVER_CONTAINER;
-    let drives = |container: &&Value| list(container, &["args"]).first().and_then(Value::as_str) == Some("driver");
-    let found = containers.iter().find(is_named).or_else(|| containers.iter().find(drives)).or(containers.first())?;
-    Some(text(found, &["name"]).to_owned())
 }
 
 fn state_of<'v>(pod: &'v Value, container: &str) -> Option<&'v Value> {

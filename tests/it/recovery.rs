@@ -249,6 +249,7 @@ fn driver_pod_that_outlives_spark_is_deleted_and_one_with_a_stopped_context_is_r
     ]);
     let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
     let mut pod = version(driver(), 2).phase("Running");
+    pod.0["spec"]["containers"] = json!([{"name": "spark-kubernetes-driver"}, {"name": "istio-proxy"}]);
     pod.0["status"]["containerStatuses"] = exited;
     scene.harness.observe(&pod);
     scene.run(595);
