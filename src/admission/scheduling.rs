@@ -6,7 +6,7 @@ use super::draft::Draft;
 use super::mutation::Mutation;
 use super::sign;
 use crate::annotations::{self, MetadataField};
-use crate::gang::size::SizeFacts;
+use crate::gang::size::{self, SizeFacts};
 use crate::gang::{self, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Numbers, Shape};
 use crate::ownership::regroup;
 use crate::ownership::resolve::Resolution;
@@ -391,7 +391,18 @@ fn numbers(
             format!("{key} exceeds the number of executors that the application requests and was lowered to it");
         draft.note(Reason::MinMemberClamped, sentence);
     }
-    let resources = effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone()));
+    let resources = match (&effective.executor_resources, conf.map(|conf| &conf.executor)) {
+        (Some(own), _) => Some(own.clone()),
+        (None, Some(Ok(of_conf))) => Some(of_conf.clone()),
+        (None, Some(Err(key))) => {
+            draft.note(Reason::GangSizeUnknown, size::unreadable(key, annotations::EXECUTOR_RESOURCES));
+            None
+        }
+        (None, None) => None,
+    };
+    if let (None, Some(Err(key))) = (effective.min_member, conf.map(|conf| conf.allocation)) {
+        draft.note(Reason::GangSizeUnknown, size::unreadable(key, annotations::MIN_MEMBER));
+    }
     facts.numbers(resources)
 }
 

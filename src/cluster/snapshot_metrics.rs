@@ -150,8 +150,9 @@ fn wants_executors(key: &AppKey, app: &Application, snapshot: &Snapshot) -> bool
     let driver = app.live_driver().filter(|driver| driver.phase == DriverPhase::Running);
     let conf = driver.and_then(|driver| snapshot.conf(key, driver));
     conf.is_some_and(|conf| match conf.allocation {
-        Allocation::Static { instances } => instances > 0,
-        Allocation::Dynamic { min, .. } => min > 0,
+        Ok(Allocation::Static { instances }) => instances > 0,
+        Ok(Allocation::Dynamic { min, .. }) => min > 0,
+        Err(_) => false,
     })
 }
 

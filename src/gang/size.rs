@@ -50,10 +50,17 @@ pub struct Sizes {
     pub clamped: bool,
 }
 
+/// Why the size of an application is unknown: the driver's setting of this key cannot be read. `annotation` says it instead.
+pub fn unreadable(key: &str, annotation: &str) -> String {
+    format!(
+        "{key} in the driver's configuration cannot be read, so the gang's size is unknown: correct it, or set {annotation} on the driver"
+    )
+}
+
 impl SizeFacts<'_> {
     /// The sizes, or `None` if the number of executors is unknown.
     pub fn sizes(&self) -> Option<Sizes> {
-        let target = match self.conf.map(|conf| conf.allocation) {
+        let target = match self.conf.and_then(|conf| conf.allocation.ok()) {
             Some(Allocation::Static { instances }) => instances,
             // It may shrink before it starts; once all initial executors were created, no more are expected.
             Some(Allocation::Dynamic { initial, min }) if !self.started && self.created >= initial => {
@@ -66,7 +73,9 @@ impl SizeFacts<'_> {
             None => self.requested.or(self.replicas)?,
         };
         let wanted = self.requested.unwrap_or(target).min(target);
-        let clamped = self.conf.is_some() && !self.started && self.requested.is_some_and(|n| n > target);
+        let clamped = self.conf.is_some_and(|conf| conf.allocation.is_ok())
+            && !self.started
+            && self.requested.is_some_and(|n| n > target);
         let wanted = self.caps().fold(wanted, u32::min).max(1);
         let target = match self.conf.and_then(|conf| conf.maximum) {
             Some(maximum) => target.min(self.live.saturating_add(maximum.saturating_sub(self.created))),
@@ -87,7 +96,7 @@ impl SizeFacts<'_> {
     /// The numbers for schedulers that need them on the pod: those that the application starts with.
     pub fn numbers(&self, resources: Option<ResourceList>) -> Option<Numbers> {
         let sizes = SizeFacts { started: false, created: 0, ..*self }.sizes()?;
-        let fixed = matches!(self.conf.map(|conf| conf.allocation), Some(Allocation::Static { .. }));
+        let fixed = matches!(self.conf.map(|conf| conf.allocation), Some(Ok(Allocation::Static { .. })));
         Some(Numbers { members: sizes.wanted, resources, fixed })
     }
 }
@@ -109,11 +118,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn fixed(instances: u32) -> AppConf {
-        AppConf { allocation: Allocation::Static { instances }, ..AppConf::default() }
+        AppConf { allocation: Ok(Allocation::Static { instances }), ..AppConf::default() }
     }
 
     fn dynamic(min: u32, initial: u32) -> AppConf {
-        AppConf { allocation: Allocation::Dynamic { min, initial }, ..AppConf::default() }
+        AppConf { allocation: Ok(Allocation::Dynamic { min, initial }), ..AppConf::default() }
     }
 
     fn count(facts: SizeFacts<'_>, live_members: u32) -> u32 {
@@ -222,7 +231,7 @@ mod tests {
         ) {
             let others = others.min(live);
             let allocation = if is_dynamic { Allocation::Dynamic { min, initial: instances.max(min) } } else { Allocation::Static { instances } };
-            let conf = AppConf { allocation, batch_size: batch, ..AppConf::default() };
+            let conf = AppConf { allocation: Ok(allocation), batch_size: batch, ..AppConf::default() };
             let facts = SizeFacts { conf: Some(&conf), requested, replicas: None, started, waves_must_run: old, created: live, live };
             let sizes = facts.sizes().unwrap();
             let count = min_member(Some(sizes), live, live - others, true);

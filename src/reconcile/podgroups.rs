@@ -225,6 +225,8 @@ struct DesiredGroup {
     live_members: u32,
     started: bool,
     clamped: bool,
+    /// The sizes that settings state which cannot be read: the key, and the annotation that states the same.
+    unreadable: Vec<(&'static str, &'static str)>,
 }
 
 /// Creates or corrects a PodGroup that pods name.
@@ -254,7 +256,11 @@ fn ensure(
     if desired.started {
         state.sets.entry(named.set.creator).or_default().started = true;
     }
-    if desired.sizes.is_none() {
+    for (setting, annotation) in &desired.unreadable {
+        let message = format!("gang {}: {}", key.name, size::unreadable(setting, annotation));
+        actions.extend(size_event(context, named, Reason::GangSizeUnknown, message));
+    }
+    if desired.sizes.is_none() && desired.unreadable.is_empty() {
         let message = format!(
             "gang {}: the number of executors that the application requests is unknown, so they do not wait for each other: set {} on the driver",
             key.name,
@@ -454,6 +460,10 @@ fn desired_group(
         each.raise(&member.template.requests);
         each
     });
+    let of_count = (annotations::MIN_MEMBER, conf.filter(|_| sizes.is_none()).and_then(|conf| conf.allocation.err()));
+    let by_conf = conf.filter(|_| named.with_driver && each.is_empty() && effective.executor_resources.is_none());
+    let of_size = (annotations::EXECUTOR_RESOURCES, by_conf.and_then(|conf| conf.executor.clone().err()));
+    let unreadable = [of_count, of_size].into_iter().filter_map(|(annotation, key)| Some((key?, annotation))).collect();
     let (min_member, min_resources) = if named.with_driver {
         (1, with_driver(context, named, &effective, each, sizes))
     } else {
@@ -477,7 +487,15 @@ fn desired_group(
             .map_or(&named.scheduling.priority_class, |member| &member.template.scheduling.priority_class)
             .clone(),
     };
-    DesiredGroup { spec, sizes, live, live_members, started, clamped: sizes.is_some_and(|sizes| sizes.clamped) }
+    DesiredGroup {
+        spec,
+        sizes,
+        live,
+        live_members,
+        started,
+        clamped: sizes.is_some_and(|sizes| sizes.clamped),
+        unreadable,
+    }
 }
 
 /// Whether the queue on a PodGroup's pods is trusted: our signature proves it, or there is no signing key. Otherwise the policy
@@ -509,7 +527,11 @@ fn with_driver(
     let mut total = driver.map(|driver| driver.requests.clone()).unwrap_or_default();
     let conf = driver.and_then(|driver| context.snapshot.conf(context.key, driver));
     let each = if each.is_empty() {
-        effective.executor_resources.clone().or_else(|| conf.map(|conf| conf.executor.clone())).unwrap_or_default()
+        effective
+            .executor_resources
+            .clone()
+            .or_else(|| conf.and_then(|conf| conf.executor.clone().ok()))
+            .unwrap_or_default()
     } else {
         each
     };

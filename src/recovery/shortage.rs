@@ -319,7 +319,7 @@ fn exceeded_quota(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Opti
     // As the newest executors, or as Spark's own arithmetic states.
     let templates = snapshot.apps.get(key).map(|app| app.by_template());
     let newest = templates.as_ref().and_then(|all| all.iter().max_by_key(|counts| counts.highest_id));
-    let by_conf = || snapshot.conf(key, driver).map(|conf| conf.executor.clone());
+    let by_conf = || snapshot.conf(key, driver).and_then(|conf| conf.executor.clone().ok());
     let requests = newest.map(|counts| counts.template.requests.clone()).or_else(by_conf).unwrap_or_default();
     quotas.iter().find_map(|quota| {
         let Exceeded { resource, hard, used, requested } = quota.exceeded_by(&requests)?;

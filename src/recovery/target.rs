@@ -67,7 +67,7 @@ pub fn target(
         return Some(Target { count, source: TargetSource::Metric });
     }
     let by_workload = replicas.map(|count| Target { count, source: TargetSource::Replicas });
-    match snapshot.conf(key, driver).map(|conf| conf.allocation) {
+    match snapshot.conf(key, driver).and_then(|conf| conf.allocation.ok()) {
         Some(Allocation::Static { instances }) => Some(Target { count: instances, source: TargetSource::Instances }),
         // The driver changes it with its own target.
         _ if by_workload.is_some() => by_workload,

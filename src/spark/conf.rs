@@ -1,7 +1,7 @@
 //! The application's size and lifecycle configuration in the driver's `spark.properties`.
 //!
 //! Of the whole file only numbers are kept, because it contains credentials too (`docs/spark.md#driver-configmap`). A tenant
-//! writes the values, so an invalid one counts as not set, which makes the size unknown rather than wrong.
+//! writes the values: one that cannot be read makes the size unknown, and is never replaced by Spark's default.
 
 use std::time::Duration;
 
@@ -9,15 +9,19 @@ use super::lifecycle_conf::{self, LifecycleConf};
 use super::properties;
 use super::quantity::Quantity;
 use super::resources::ResourceList;
+use super::version::SparkVersion;
 
 /// Spark's default of `spark.executor.instances` on Kubernetes (`SchedulerBackendUtils.DEFAULT_NUMBER_EXECUTORS`).
 const DEFAULT_INSTANCES: u32 = 2;
 
+/// What settings say, or the key of the one that cannot be read: a typing error, or a reference such as `${spark.driver.memory}`.
+pub type Setting<T> = Result<T, &'static str>;
+
 /// The settings that decide how many executors an application creates, how fast, and how large.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AppConf {
     /// How many executors the application requests, and whether that changes while it runs.
-    pub allocation: Allocation,
+    pub allocation: Setting<Allocation>,
     /// `spark.kubernetes.allocation.batch.size`: executors in one wave.
     pub batch_size: Option<u32>,
     /// `spark.kubernetes.allocation.maxPendingPods`.
@@ -26,7 +30,7 @@ pub struct AppConf {
     pub maximum: Option<u32>,
     /// What one executor of the default profile requests, by Spark's own arithmetic. Sidecars of a pod template are
     /// not included.
-    pub executor: ResourceList,
+    pub executor: Setting<ResourceList>,
     /// How its driver manages the lifecycle of its executors.
     pub lifecycle: LifecycleConf,
     /// Where its driver serves the REST API.
@@ -84,38 +88,87 @@ impl Default for Allocation {
     }
 }
 
+impl Default for AppConf {
+    fn default() -> Self {
+        AppConf {
+            allocation: Ok(Allocation::default()),
+            batch_size: None,
+            max_pending: None,
+            maximum: None,
+            executor: Ok(ResourceList::default()),
+            lifecycle: LifecycleConf::default(),
+            ui: Ui::default(),
+            in_driver_pod: false,
+        }
+    }
+}
+
 impl AppConf {
-    /// Reads the text of `spark.properties`.
+    /// Reads the text of `spark.properties` of a driver that runs: it accepted the sizes, in whichever units of its version.
     pub fn parse(text: &str) -> AppConf {
-        let mut raw = Builder::default();
+        AppConf::parse_as(text, SparkVersion::NEWEST)
+    }
+
+    /// Reads it as a driver of this version will.
+    pub fn parse_as(text: &str, version: SparkVersion) -> AppConf {
+        let mut raw = Builder::new(version);
         properties::each(text, |key, value| raw.set(key, value.trim()));
         raw.finish()
     }
 }
 
+/// The settings that determine the number and the size of executors. Those that [`Builder::set`] reads beside them have defaults
+/// that harm nothing.
+const OF_SIZE: [&str; 19] = [
+    "spark.executor.instances",
+    "spark.dynamicAllocation.enabled",
+    "spark.dynamicAllocation.maxExecutors",
+    "spark.dynamicAllocation.minExecutors",
+    "spark.dynamicAllocation.initialExecutors",
+    "spark.kubernetes.allocation.batch.size",
+    "spark.kubernetes.allocation.maxPendingPods",
+    "spark.kubernetes.allocation.maximum",
+    "spark.executor.memory",
+    "spark.executor.memoryOverhead",
+    "spark.executor.minMemoryOverhead",
+    "spark.executor.memoryOverheadFactor",
+    "spark.kubernetes.memoryOverheadFactor",
+    "spark.memory.offHeap.enabled",
+    "spark.memory.offHeap.size",
+    "spark.executor.pyspark.memory",
+    "spark.kubernetes.resource.type",
+    "spark.executor.cores",
+    "spark.kubernetes.executor.request.cores",
+];
+
 /// The relevant values, as the file contains them.
-#[derive(Default)]
 pub(super) struct Builder {
+    version: SparkVersion,
+    given: Given,
+}
+
+#[derive(Default)]
+struct Given {
     lifecycle: LifecycleConf,
-    instances: Option<u32>,
-    dynamic: bool,
-    dynamic_max: Option<u32>,
-    dynamic_min: Option<u32>,
-    dynamic_initial: Option<u32>,
-    batch_size: Option<u32>,
-    max_pending: Option<u32>,
-    maximum: Option<u32>,
-    memory: Option<u64>,
-    overhead: Option<u64>,
-    overhead_floor: Option<u64>,
-    overhead_factor: Option<f64>,
-    kubernetes_overhead_factor: Option<f64>,
-    off_heap: bool,
-    off_heap_bytes: Option<u64>,
-    pyspark_memory: Option<u64>,
+    instances: Option<Setting<u32>>,
+    dynamic: Option<Setting<bool>>,
+    dynamic_max: Option<Setting<u32>>,
+    dynamic_min: Option<Setting<u32>>,
+    dynamic_initial: Option<Setting<u32>>,
+    batch_size: Option<Setting<u32>>,
+    max_pending: Option<Setting<u32>>,
+    maximum: Option<Setting<u32>>,
+    memory: Option<Setting<u64>>,
+    overhead: Option<Setting<u64>>,
+    overhead_floor: Option<Setting<u64>>,
+    overhead_factor: Option<Setting<f64>>,
+    kubernetes_overhead_factor: Option<Setting<f64>>,
+    off_heap: Option<Setting<bool>>,
+    off_heap_bytes: Option<Setting<u64>>,
+    pyspark_memory: Option<Setting<u64>>,
     python: bool,
-    cores: Option<Quantity>,
-    request_cores: Option<Quantity>,
+    cores: Option<Setting<Quantity>>,
+    request_cores: Option<Setting<Quantity>>,
     devices: Vec<(String, Device)>,
     in_driver_pod: bool,
     ui_disabled: bool,
@@ -129,7 +182,7 @@ pub(super) struct Builder {
 
 #[derive(Default)]
 struct Device {
-    amount: Option<u64>,
+    amount: Option<Setting<u64>>,
     vendor: Option<String>,
 }
 
@@ -144,28 +197,52 @@ pub fn above(port: u16, offset: u16) -> u16 {
 const MAX_DEVICES: usize = 16;
 
 impl Builder {
+    pub(super) fn new(version: SparkVersion) -> Builder {
+        Builder { version, given: Given::default() }
+    }
+
     pub(super) fn set(&mut self, key: &str, value: &str) {
-        let number = || value.parse().ok();
+        let given = &mut self.given;
+        let Some(known) = OF_SIZE.into_iter().find(|known| *known == key) else { return given.set(key, value) };
+        fn read<T>(key: &'static str, value: Option<T>) -> Option<Setting<T>> {
+            Some(value.ok_or(key))
+        }
+        let number = || read(known, value.parse().ok());
+        let boolean = || read(known, value.to_ascii_lowercase().parse().ok());
+        let amount = || read(known, value.parse().ok());
+        let size = || read(known, mebibytes(value, self.version));
+        match known {
+            "spark.executor.instances" => given.instances = number(),
+            "spark.dynamicAllocation.enabled" => given.dynamic = boolean(),
+            "spark.dynamicAllocation.maxExecutors" => given.dynamic_max = number(),
+            "spark.dynamicAllocation.minExecutors" => given.dynamic_min = number(),
+            "spark.dynamicAllocation.initialExecutors" => given.dynamic_initial = number(),
+            "spark.kubernetes.allocation.batch.size" => given.batch_size = number(),
+            "spark.kubernetes.allocation.maxPendingPods" => given.max_pending = number(),
+            "spark.kubernetes.allocation.maximum" => given.maximum = number(),
+            "spark.executor.memory" => given.memory = size(),
+            "spark.executor.memoryOverhead" => given.overhead = size(),
+            "spark.executor.minMemoryOverhead" => given.overhead_floor = size(),
+            "spark.executor.memoryOverheadFactor" => given.overhead_factor = read(known, factor(value)),
+            "spark.kubernetes.memoryOverheadFactor" => given.kubernetes_overhead_factor = read(known, factor(value)),
+            "spark.memory.offHeap.enabled" => given.off_heap = boolean(),
+            "spark.memory.offHeap.size" => given.off_heap_bytes = read(known, bytes(value, self.version)),
+            "spark.executor.pyspark.memory" => given.pyspark_memory = size(),
+            "spark.kubernetes.resource.type" => given.python = value == "python",
+            "spark.executor.cores" => given.cores = amount(),
+            "spark.kubernetes.executor.request.cores" => given.request_cores = amount(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn finish(self) -> AppConf {
+        self.given.finish()
+    }
+}
+
+impl Given {
+    fn set(&mut self, key: &str, value: &str) {
         match key {
-            "spark.executor.instances" => self.instances = number(),
-            "spark.dynamicAllocation.enabled" => self.dynamic = value.eq_ignore_ascii_case("true"),
-            "spark.dynamicAllocation.maxExecutors" => self.dynamic_max = number(),
-            "spark.dynamicAllocation.minExecutors" => self.dynamic_min = number(),
-            "spark.dynamicAllocation.initialExecutors" => self.dynamic_initial = number(),
-            "spark.kubernetes.allocation.batch.size" => self.batch_size = number(),
-            "spark.kubernetes.allocation.maxPendingPods" => self.max_pending = number(),
-            "spark.kubernetes.allocation.maximum" => self.maximum = number(),
-            "spark.executor.memory" => self.memory = mebibytes(value),
-            "spark.executor.memoryOverhead" => self.overhead = mebibytes(value),
-            "spark.executor.minMemoryOverhead" => self.overhead_floor = mebibytes(value),
-            "spark.executor.memoryOverheadFactor" => self.overhead_factor = factor(value),
-            "spark.kubernetes.memoryOverheadFactor" => self.kubernetes_overhead_factor = factor(value),
-            "spark.memory.offHeap.enabled" => self.off_heap = value.eq_ignore_ascii_case("true"),
-            "spark.memory.offHeap.size" => self.off_heap_bytes = bytes(value),
-            "spark.executor.pyspark.memory" => self.pyspark_memory = mebibytes(value),
-            "spark.kubernetes.resource.type" => self.python = value == "python",
-            "spark.executor.cores" => self.cores = value.parse().ok(),
-            "spark.kubernetes.executor.request.cores" => self.request_cores = value.parse().ok(),
             "spark.kubernetes.submitInDriver" => self.in_driver_pod = value.eq_ignore_ascii_case("true"),
             _ => {
                 self.set_lifecycle(key, value);
@@ -232,85 +309,113 @@ impl Builder {
         };
         let Some((_, device)) = self.devices.get_mut(at) else { return };
         match field {
-            "amount" => device.amount = value.parse().ok(),
+            "amount" => device.amount = Some(value.parse().map_err(|_| "spark.executor.resource.*.amount")),
             "vendor" => device.vendor = Some(value.to_owned()),
             _ => {}
         }
     }
 
-    pub(super) fn finish(self) -> AppConf {
-        let allocation = if self.dynamic {
-            let min = self.dynamic_min.unwrap_or(0);
-            let initial = self.dynamic_initial.unwrap_or(min);
-            Allocation::Dynamic { min, initial: min.max(initial).max(self.instances.unwrap_or(0)) }
-        } else {
-            Allocation::Static { instances: self.instances.unwrap_or(DEFAULT_INSTANCES) }
-        };
-        let most = if self.dynamic { self.dynamic_max.unwrap_or(u32::MAX) } else { self.instances.unwrap_or(0) };
+    fn finish(self) -> AppConf {
+        let is_dynamic = self.dynamic == Some(Ok(true));
+        let most =
+            if is_dynamic { known(self.dynamic_max).unwrap_or(u32::MAX) } else { known(self.instances).unwrap_or(0) };
         AppConf {
-            lifecycle: LifecycleConf { most_executors: most, ..self.lifecycle },
-            allocation,
-            batch_size: self.batch_size,
-            max_pending: self.max_pending,
-            maximum: self.maximum,
+            allocation: self.allocation(),
             executor: self.executor(),
             ui: self.ui(),
+            lifecycle: LifecycleConf { most_executors: most, ..self.lifecycle },
+            batch_size: known(self.batch_size),
+            max_pending: known(self.max_pending),
+            maximum: known(self.maximum),
             in_driver_pod: self.in_driver_pod,
         }
     }
 
+    fn allocation(&self) -> Setting<Allocation> {
+        // An unknown limit of a wave makes the number of executors that can start together unknown.
+        for limit in [self.batch_size, self.max_pending, self.maximum] {
+            limit.transpose()?;
+        }
+        let instances = self.instances.transpose()?;
+        if !self.dynamic.unwrap_or(Ok(false))? {
+            return Ok(Allocation::Static { instances: instances.unwrap_or(DEFAULT_INSTANCES) });
+        }
+        let min = self.dynamic_min.unwrap_or(Ok(0))?;
+        let initial = self.dynamic_initial.unwrap_or(Ok(min))?;
+        Ok(Allocation::Dynamic { min, initial: min.max(initial).max(instances.unwrap_or(0)) })
+    }
+
     /// `ResourceProfile.calculateOverHeadMemory` and `BasicExecutorFeatureStep`
     /// (`docs/spark.md#requests-and-limits`).
-    fn executor(&self) -> ResourceList {
-        let memory = self.memory.unwrap_or(1024);
-        let factor = self.overhead_factor.or(self.kubernetes_overhead_factor).unwrap_or(0.1);
-        let floor = self.overhead_floor.unwrap_or(384);
-        let overhead = self.overhead.unwrap_or_else(|| ((factor * memory as f64) as u64).max(floor));
-        let off_heap = if self.off_heap { self.off_heap_bytes.unwrap_or(0) >> 20 } else { 0 };
-        let pyspark = if self.python { self.pyspark_memory.unwrap_or(0) } else { 0 };
+    fn executor(&self) -> Setting<ResourceList> {
+        let memory = self.memory.unwrap_or(Ok(1024))?;
+        let factor = self.overhead_factor.or(self.kubernetes_overhead_factor).unwrap_or(Ok(0.1))?;
+        let floor = self.overhead_floor.unwrap_or(Ok(384))?;
+        let overhead = self.overhead.unwrap_or_else(|| Ok(((factor * memory as f64) as u64).max(floor)))?;
+        let off_heap = match self.off_heap.unwrap_or(Ok(false))? {
+            true => self.off_heap_bytes.unwrap_or(Ok(0))? >> 20,
+            false => 0,
+        };
+        let pyspark = if self.python { self.pyspark_memory.unwrap_or(Ok(0))? } else { 0 };
         let total = memory.saturating_add(overhead).saturating_add(off_heap).saturating_add(pyspark);
         let mut list = ResourceList::default();
-        list.set("cpu", self.request_cores.or(self.cores).unwrap_or(Quantity::units(1)));
+        let cores = self.request_cores.clone().or_else(|| self.cores.clone());
+        list.set("cpu", cores.unwrap_or_else(|| Ok(Quantity::units(1)))?);
         list.set("memory", Quantity::mebibytes(total));
         for (name, device) in &self.devices {
             if let (Some(amount), Some(vendor)) = (device.amount, &device.vendor)
-                && amount > 0
+                && amount? > 0
             {
-                list.set(&format!("{vendor}/{name}"), Quantity::units(amount));
+                list.set(&format!("{vendor}/{name}"), Quantity::units(amount?));
             }
         }
-        list
+        Ok(list)
     }
 }
 
+fn known<T>(setting: Option<Setting<T>>) -> Option<T> {
+    setting?.ok()
+}
+
 /// A JVM size whose bare number means mebibytes, as whole mebibytes.
-pub(crate) fn mebibytes(text: &str) -> Option<u64> {
-    jvm_size(text, 1 << 20).map(|bytes| bytes >> 20)
+pub(crate) fn mebibytes(text: &str, version: SparkVersion) -> Option<u64> {
+    jvm_size(text, 1 << 20, version).map(|bytes| bytes >> 20)
 }
 
 /// A JVM size whose bare number means bytes.
-pub(crate) fn bytes(text: &str) -> Option<u64> {
-    jvm_size(text, 1)
+pub(crate) fn bytes(text: &str, version: SparkVersion) -> Option<u64> {
+    jvm_size(text, 1, version)
 }
 
-/// `JavaUtils.byteStringAs`: digits and one of b, k, m, g, t, p with an optional trailing b or, since Spark 4, ib. Not a Kubernetes
-/// quantity: `512m` is 512 MiB here.
-fn jvm_size(text: &str, bare: u64) -> Option<u64> {
+/// The first version that reads `2Gi` and `2GiB` (SPARK-55051): 4.1.4 refuses them, 4.2.0 does not.
+const BINARY_UNITS_SINCE: SparkVersion = SparkVersion::new(4, 2, 0);
+
+/// `JavaUtils.byteStringAs`: digits and one of b, k, m, g, t, p with an optional trailing b or, since Spark 4.2, i or ib. Not a
+/// Kubernetes quantity: `512m` is 512 MiB here.
+fn jvm_size(text: &str, bare: u64, version: SparkVersion) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
-    let unit = match suffix {
-        "" => bare,
-        "b" => 1,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        "g" | "gb" | "gib" => 1 << 30,
-        "t" | "tb" | "tib" => 1 << 40,
-        "p" | "pb" | "pib" => 1 << 50,
-        _ => return None,
+    let mut letters = suffix.chars();
+    let unit = match letters.next() {
+        None => bare,
+        Some('b') => 1,
+        Some('k') => 1 << 10,
+        Some('m') => 1 << 20,
+        Some('g') => 1 << 30,
+        Some('t') => 1 << 40,
+        Some('p') => 1 << 50,
+        Some(_) => return None,
+    };
+    let is_unit = match letters.as_str() {
+        "" => true,
+        "b" => suffix != "bb",
+        "i" | "ib" => version >= BINARY_UNITS_SINCE && !suffix.starts_with('b'),
+        _ => false,
     };
     // The JVM's numbers have a sign.
-    number.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes <= i64::MAX as u64)
+    let bytes = number.parse::<u64>().ok().filter(|_| is_unit)?.checked_mul(unit);
+    bytes.filter(|bytes| *bytes <= i64::MAX as u64)
 }
 
 fn factor(text: &str) -> Option<f64> {
@@ -323,7 +428,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn executor(text: &str) -> String {
-        AppConf::parse(text).executor.to_string()
+        AppConf::parse(text).executor.unwrap().to_string()
     }
 
     #[test]
@@ -373,7 +478,7 @@ mod tests {
 
     #[test]
     fn dynamic_allocation_setting_determines_allocation() {
-        let of = |text: &str| AppConf::parse(text).allocation;
+        let of = |text: &str| AppConf::parse(text).allocation.unwrap();
         assert_eq!(of(""), Allocation::Static { instances: 2 });
         assert_eq!(of("spark.executor.instances=7"), Allocation::Static { instances: 7 });
         let dynamic = "spark.dynamicAllocation.enabled=true\n";
@@ -388,26 +493,56 @@ mod tests {
 
     #[test]
     fn jvm_size_strings_parse_and_invalid_ones_are_rejected() {
-        assert_eq!(mebibytes("512m"), Some(512));
-        assert_eq!(mebibytes("2g"), Some(2048));
-        assert_eq!(mebibytes("1024"), Some(1024));
-        assert_eq!(mebibytes("1048576k"), Some(1024));
-        assert_eq!(mebibytes("2GB"), Some(2048));
-        assert_eq!(mebibytes("1GiB"), Some(1024), "since Spark 4");
-        assert_eq!(mebibytes("9999999999g"), None);
-        assert_eq!(bytes("1024"), Some(1024));
-        assert_eq!(mebibytes("1.5g"), None);
-        assert_eq!(mebibytes("99999999999999999999g"), None);
-        assert_eq!(mebibytes(""), None);
+        let of = |text: &str| mebibytes(text, SparkVersion::NEWEST);
+        assert_eq!(of("512m"), Some(512));
+        assert_eq!(of("2g"), Some(2048));
+        assert_eq!(of("1024"), Some(1024));
+        assert_eq!(of("1048576k"), Some(1024));
+        assert_eq!(of("2GB"), Some(2048));
+        assert_eq!(of(" 5g "), Some(5120));
+        assert_eq!(bytes("1024", SparkVersion::NEWEST), Some(1024));
+        assert_eq!(bytes("7b", SparkVersion::NEWEST), Some(7));
+        // Each with `JavaUtils.byteStringAs` of 4.3.0.
+        for bad in
+            ["9999999999g", "1.5g", "99999999999999999999g", "", "g", "5 g", "1i", "1ib", "1bi", "1bb", "-5m", "+5m"]
+        {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+
+    /// SPARK-55051: each with `JavaUtils.byteStringAs` of 4.3.0, 4.2.0, 4.1.4 and 3.5.9.
+    #[test]
+    fn units_of_kubernetes_are_sizes_since_4_2() {
+        for (text, size) in
+            [("2Gi", 2048), ("2gi", 2048), ("512Mi", 512), ("1GiB", 1024), ("1Ti", 1 << 20), ("2048ki", 2)]
+        {
+            assert_eq!(mebibytes(text, SparkVersion::new(4, 2, 0)), Some(size), "{text}");
+            assert_eq!(mebibytes(text, SparkVersion::new(4, 1, 4)), None, "{text}");
+        }
+        assert_eq!(executor("spark.executor.memory=4Gi\nspark.executor.memoryOverhead=1Gi"), "1 cpu, 5Gi memory");
+        let old = AppConf::parse_as("spark.executor.memory=4Gi", SparkVersion::new(3, 5, 9));
+        assert_eq!(old.executor, Err("spark.executor.memory"));
     }
 
     #[test]
-    fn unreadable_values_count_as_unset() {
-        let conf = AppConf::parse(
-            "spark.executor.instances=many\nspark.executor.memory=lots\nspark.executor.memoryOverheadFactor=-1",
-        );
-        assert_eq!(conf, AppConf { executor: conf.executor.clone(), ..AppConf::default() });
-        assert_eq!(conf.executor.to_string(), "1 cpu, 1408Mi memory");
+    fn setting_that_cannot_be_read_makes_size_unknown() {
+        for key in OF_SIZE.into_iter().filter(|key| *key != "spark.kubernetes.resource.type") {
+            // Spark substitutes a reference only when it reads the setting.
+            let text =
+                format!("spark.dynamicAllocation.enabled=true\nspark.memory.offHeap.enabled=true\n{key}=${{spark.x}}");
+            let conf = AppConf::parse(&format!("spark.kubernetes.resource.type=python\n{text}"));
+            let unread: Vec<&str> = conf.allocation.err().into_iter().chain(conf.executor.clone().err()).collect();
+            // The maximum says nothing of the size with which an application starts.
+            let expected = if key == "spark.dynamicAllocation.maxExecutors" { vec![] } else { vec![key] };
+            assert_eq!(unread, expected);
+        }
+        let device = "spark.executor.resource.gpu.vendor=nvidia.com\nspark.executor.resource.gpu.amount=two";
+        assert_eq!(AppConf::parse(device).executor, Err("spark.executor.resource.*.amount"));
+        let many = AppConf::parse("spark.executor.instances=many");
+        assert_eq!((many.allocation, many.executor.is_ok()), (Err("spark.executor.instances"), true));
+        // Spark reads neither of them.
+        let unused = "spark.memory.offHeap.size=lots\nspark.executor.pyspark.memory=lots";
+        assert_eq!(executor(unused), "1 cpu, 1408Mi memory");
     }
 
     #[test]

@@ -91,8 +91,7 @@ pub fn preview(submission: &Submission, policies: &Policies, namespace: Option<&
         let name = submission.namespace.as_str().into();
         snapshot.apply(Change::Related(RelatedChange::Namespace(name, namespace.clone())));
     }
-    let properties = submission.resources.iter().map(|object| text(object, &["data", labels::PROPERTIES_KEY]));
-    let conf = AppConf::parse(properties.clone().find(|text| !text.is_empty()).unwrap_or_default());
+    let conf = submission.conf();
 
     let mut driver = submission.pod.clone();
     json::set(&mut driver, &["metadata", "namespace"], submission.namespace.clone());

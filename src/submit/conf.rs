@@ -162,15 +162,8 @@ impl SparkConf {
     }
 
     /// A size of the JVM's in whole mebibytes: a bare number means mebibytes.
-    pub(super) fn mebibytes(&self, key: &str) -> Result<Option<u64>> {
-        let parse = |value: &str| {
-            conf::mebibytes(value).ok_or_else(|| {
-                SubmitError::mismatch(key, value, "bytes in MiB").with(
-                    " (Size must be specified as bytes (b), kibibytes (k), mebibytes (m), gibibytes (g), tebibytes (t), or pebibytes(p). \
-                     E.g. 50b, 100k, or 250m.)",
-                )
-            })
-        };
+    pub(super) fn mebibytes(&self, key: &str, version: SparkVersion) -> Result<Option<u64>> {
+        let parse = |value: &str| conf::mebibytes(value, version).ok_or_else(|| SubmitError::no_size(key, value));
         self.get(key).map(parse).transpose()
     }
 }

@@ -27,6 +27,15 @@ impl SubmitError {
         SubmitError { text, of_spark_3: Some(format!("{key} should be {kind}, but was {value}")) }
     }
 
+    /// A value is no size, in mebibytes.
+    pub(super) fn no_size(key: &str, value: &str) -> SubmitError {
+        let units = "Size must be specified as bytes (b), kibibytes (k), mebibytes (m), gibibytes (g), tebibytes (t), or \
+                     pebibytes(p). E.g. 50b, 100k, or 250m.";
+        let of_spark_3 = Some(format!("{units} ({key} is {value})"));
+        let text = SubmitError::mismatch(key, value, "bytes in MiB").text;
+        SubmitError { text: format!("{text} ({units})"), of_spark_3 }
+    }
+
     /// A value does not meet a condition of Spark's definition.
     pub(super) fn requirement(key: &str, value: &str, words: &str) -> SubmitError {
         let text =
@@ -45,14 +54,6 @@ impl SubmitError {
             text,
             of_spark_3: Some(format!("The value of {key} should be one of {options}, but was {value}")),
         }
-    }
-
-    /// The same, with more for people.
-    pub(super) fn with(mut self, more: &str) -> SubmitError {
-        for text in std::iter::once(&mut self.text).chain(&mut self.of_spark_3) {
-            text.push_str(more);
-        }
-        self
     }
 
     /// In the words of this major version of Spark.

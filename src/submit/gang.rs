@@ -10,7 +10,7 @@ use super::steps::TEMPLATE_KEY;
 use crate::annotations::{EXECUTOR_RESOURCES, MIN_MEMBER};
 use crate::gang::size::SizeFacts;
 use crate::json::{list, list_mut, map_mut, set, text};
-use crate::spark::conf::AppConf;
+use crate::spark::conf::{AppConf, Setting};
 use crate::spark::labels::PROPERTIES_KEY;
 use crate::spark::pod::Pod;
 use crate::spark::resources::{self, ResourceList};
@@ -31,16 +31,29 @@ impl Submission {
         found
     }
 
+    /// The configuration, as the driver will read it.
+    pub fn conf(&self) -> AppConf {
+        AppConf::parse_as(self.data(PROPERTIES_KEY).unwrap_or_default(), self.version)
+    }
+
     /// What one executor of this configuration requests, with the other containers of its template.
     pub fn executor_requests(&self, conf: &AppConf) -> Result<ResourceList> {
-        let Some(template) = self.data(TEMPLATE_KEY) else { return Ok(conf.executor.clone()) };
+        let own = self.read(conf.executor.clone())?;
+        let Some(template) = self.data(TEMPLATE_KEY) else { return Ok(own) };
         let named = self.settings("spark.kubernetes.executor.podTemplateContainerName").pop().map(|(_, name)| name);
-        of_template(template, named.as_deref(), &conf.executor)
+        of_template(template, named.as_deref(), &own)
+    }
+
+    fn read<T>(&self, setting: Setting<T>) -> Result<T> {
+        setting.map_err(|key| {
+            SubmitError::new(format!("the size of the gang is unknown: Spark {} cannot read {key}", self.version))
+        })
     }
 
     /// Writes the number of executors of the gang, and what one of them requests, on the driver.
     pub fn add_gang(&mut self) -> Result<()> {
-        let conf = AppConf::parse(self.data(PROPERTIES_KEY).unwrap_or_default());
+        let conf = self.conf();
+        self.read(conf.allocation)?;
         let facts = SizeFacts { conf: Some(&conf), ..SizeFacts::default() };
         let members = facts.sizes().map_or(1, |sizes| sizes.wanted);
         let requests = self.executor_requests(&conf)?;
@@ -84,6 +97,7 @@ fn of_template(template: &str, container: Option<&str>, executor: &ResourceList)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spark::version::SparkVersion;
 
     fn submission(properties: &str, template: Option<&str>) -> Submission {
         let mut resources = vec![json!({"kind": "Service"})];
@@ -95,6 +109,7 @@ mod tests {
             uploads: vec![],
             pod: json!({"metadata": {"annotations": {"a": "b"}}}),
             resources,
+            version: SparkVersion::NEWEST,
             warnings: vec![],
         }
     }

@@ -39,6 +39,7 @@ pub use names::Unique;
 pub use options::{Application, Environment, Options, Resource, master_url, prepare, settings};
 pub use s3::{S3Settings, s3_location};
 
+use crate::spark::conf::AppConf;
 use crate::spark::labels;
 use crate::spark::version::SparkVersion;
 
@@ -55,6 +56,8 @@ pub struct Submission {
     pub pod: Value,
     /// The objects that the pod owns. Their ownerReferences need the pod's uid: [`Submission::owned`] adds them.
     pub resources: Vec<Value>,
+    /// The version of Spark that reads the configuration.
+    pub version: SparkVersion,
     /// What is ignored or replaced, for people.
     pub warnings: Vec<String>,
 }
@@ -79,6 +82,7 @@ fn built(
     unique: &Unique,
 ) -> Result<Submission> {
     let name = app.conf.get("spark.app.name").unwrap_or("spark");
+    options::refuse_units(&app.conf, version)?;
     refuse_shells(&app.main_class, version)?;
     let key = "spark.kubernetes.pyspark.pythonVersion";
     if let Some(python) = app.conf.get(key).filter(|python| *python != "3" && version.major < 4) {
@@ -102,14 +106,22 @@ fn built(
     steps::run(&context, &mut draft)?;
     conf_map::finish(&context, &mut draft)?;
     let Draft { metadata, spec, resources, uploads, warnings, .. } = draft;
-    Ok(Submission {
+    let mut submission = Submission {
         namespace: context.namespace().to_owned(),
         pod: json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}),
         app_id: context.app_id,
         uploads,
         resources,
+        version,
         warnings: app.warnings.iter().cloned().chain(warnings).collect(),
-    })
+    };
+    // spark-submit does not read them.
+    let AppConf { allocation, executor, .. } = submission.conf();
+    for key in allocation.err().into_iter().chain(executor.err()) {
+        let value = app.conf.get(key).unwrap_or_default();
+        submission.warnings.push(format!("{key}: Spark {version} cannot read {value:?}, and the driver will fail"));
+    }
+    Ok(submission)
 }
 
 /// What runs only where the user is (`SparkSubmit.prepareSubmitEnvironment`).

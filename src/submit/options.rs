@@ -6,6 +6,7 @@ use super::conf::SparkConf;
 use super::error::{Result, SubmitError, require};
 use super::files::Files;
 use crate::spark::properties;
+use crate::spark::version::SparkVersion;
 
 /// What spark-submit passes where an application has no resource of its own.
 pub(super) const NO_RESOURCE: &str = "spark-internal";
@@ -343,22 +344,35 @@ struct Checked<'o> {
 
 /// `SparkSubmitArguments.validateSubmitArguments`.
 fn validate(checked: &Checked<'_>) -> Result<()> {
-    let is_memory = |text: &str| crate::spark::conf::bytes(text).is_some_and(|bytes| bytes > 0);
     let is_count = |text: &str| text.parse::<i32>().is_ok_and(|count| count > 0);
-    let check = |value: Option<&str>, is_valid: &dyn Fn(&str) -> bool, what: &str| {
-        require(value.is_none_or(is_valid), || {
-            format!(
-                "{what} must be a positive number{}",
-                value.map_or_else(String::new, |value| format!(" (it is {value})"))
-            )
-        })
-    };
-    check(checked.driver_memory, &is_memory, "Driver memory")?;
-    check(checked.driver_cores, &is_count, "Driver cores")?;
-    check(checked.executor_memory, &is_memory, "Executor memory")?;
-    check(checked.executor_cores, &is_count, "Executor cores")?;
-    check(checked.total_cores, &is_count, "Total executor cores")?;
-    check(checked.num_executors, &is_count, "Number of executors")
+    // The version is determined later: `refuse_units`.
+    let is_memory = |text: &str| is_memory(text, SparkVersion::NEWEST);
+    positive(checked.driver_memory, &is_memory, "Driver memory")?;
+    positive(checked.driver_cores, &is_count, "Driver cores")?;
+    positive(checked.executor_memory, &is_memory, "Executor memory")?;
+    positive(checked.executor_cores, &is_count, "Executor cores")?;
+    positive(checked.total_cores, &is_count, "Total executor cores")?;
+    positive(checked.num_executors, &is_count, "Number of executors")
+}
+
+/// The same for units that this version does not read.
+pub(super) fn refuse_units(conf: &SparkConf, version: SparkVersion) -> Result<()> {
+    let is_memory = |text: &str| is_memory(text, version);
+    positive(conf.get("spark.driver.memory"), &is_memory, "Driver memory")?;
+    positive(conf.get("spark.executor.memory"), &is_memory, "Executor memory")
+}
+
+fn is_memory(text: &str, version: SparkVersion) -> bool {
+    crate::spark::conf::bytes(text, version).is_some_and(|bytes| bytes > 0)
+}
+
+fn positive(value: Option<&str>, is_valid: &dyn Fn(&str) -> bool, what: &str) -> Result<()> {
+    require(value.is_none_or(is_valid), || {
+        format!(
+            "{what} must be a positive number{}",
+            value.map_or_else(String::new, |value| format!(" (it is {value})"))
+        )
+    })
 }
 
 /// What `spark-submit --kill` and `--status` read: the settings of `--conf`, the properties file and `spark-defaults.conf`, with

@@ -50,7 +50,7 @@ fn metrics_of_each_version_have_target_and_dropped_events() {
 fn environment_of_each_version_has_allocation_and_port() {
     for (version, _) in VERSIONS {
         let conf = rest::environment(&body(version, "environment")).unwrap();
-        assert_eq!(conf.allocation, Allocation::Dynamic { min: 1, initial: 2 }, "{version}");
+        assert_eq!(conf.allocation, Ok(Allocation::Dynamic { min: 1, initial: 2 }), "{version}");
         assert!(conf.ui.port != Ui::default().port && conf.ui.enabled, "{version}");
     }
 }

@@ -279,6 +279,30 @@ fn unknown_gang_size_sets_min_member_one_and_is_reported() {
     assert!(cluster.messages[0].contains("spark-usher.io/min-member"));
 }
 
+/// Spark's defaults would be a gang of two, and 1408Mi for each executor.
+#[test]
+fn settings_that_cannot_be_read_make_size_unknown_and_are_reported() {
+    let mut cluster = Cluster::volcano();
+    cluster.driver("spark.executor.instances=${spark.x}").executor(1, "Pending").settle();
+    assert_eq!(cluster.count(), 1);
+    assert!(cluster.has_reason(Reason::GangSizeUnknown));
+    assert!(cluster.messages[0].contains("spark.executor.instances"), "{:?}", cluster.messages);
+
+    let spec_of = |settings: &str| {
+        let mut policy = policy("volcano");
+        policy.gang.shape = Shape::App;
+        let mut cluster = Cluster::new(policy);
+        cluster.driver(settings).settle();
+        let spec = cluster.groups().into_values().next().unwrap();
+        (spec["minResources"]["memory"].as_str().unwrap().to_owned(), cluster.messages)
+    };
+    let (memory, messages) = spec_of("spark.executor.memory=4 GB");
+    assert_eq!(memory, "1408Mi", "only the driver's own");
+    assert!(messages[0].contains("spark.executor.memory in the driver"), "{messages:?}");
+    let (memory, messages) = spec_of("spark.executor.memory=4Gi\nspark.executor.memoryOverhead=1Gi");
+    assert_eq!((memory.as_str(), messages.len()), ("11648Mi", 0), "1408Mi and twice 5Gi");
+}
+
 #[test]
 fn min_member_above_target_is_clamped_and_reported() {
     let mut cluster = Cluster::volcano();
@@ -629,11 +653,11 @@ fn each_application_of_a_pod_has_its_own_configuration() {
         cluster.snapshot.conf(&AppKey::new("default", app), driver).map(|conf| conf.allocation)
     };
     states(&mut cluster, "spark-a", "spark.executor.instances=10");
-    assert_eq!(instances(&cluster, "spark-a"), Some(Allocation::Static { instances: 10 }));
+    assert_eq!(instances(&cluster, "spark-a"), Some(Ok(Allocation::Static { instances: 10 })));
     // Its kernel restarts: nothing is known of the next application until the driver states it.
     assert_eq!(instances(&cluster, "spark-b"), None);
     states(&mut cluster, "spark-b", "spark.executor.instances=2");
-    assert_eq!(instances(&cluster, "spark-b"), Some(Allocation::Static { instances: 2 }));
+    assert_eq!(instances(&cluster, "spark-b"), Some(Ok(Allocation::Static { instances: 2 })));
     // A notebook runs many applications in its life.
     for number in 0..100 {
         states(&mut cluster, &format!("spark-{number:03}"), "");
@@ -641,7 +665,7 @@ fn each_application_of_a_pod_has_its_own_configuration() {
     // The latest are kept: an application without executors may have some again.
     for (number, known) in [(0, false), (90, false), (91, true), (99, true)] {
         let conf = instances(&cluster, &format!("spark-{number:03}"));
-        assert_eq!(conf, known.then_some(Allocation::Static { instances: 2 }), "{number}");
+        assert_eq!(conf, known.then_some(Ok(Allocation::Static { instances: 2 })), "{number}");
     }
     cluster.snapshot.apply(Change::Pods(PodChange::Gone(pod.clone(), DRIVER_UID.into())));
     assert!(cluster.snapshot.stated_confs.is_empty());

@@ -197,8 +197,8 @@ fn differences(at: &str, real: &Value, own: &Value, out: &mut Vec<String>) {
 fn compare(name: &str) {
     let version = SparkVersion::parse(name).unwrap();
     let mut wrong = Vec::new();
-    // What came with Spark 4 is accepted for every version: an option, and units of memory.
-    let is_known = |case: &str| name == "3.5.9" && ["defaults-too", "memory-units-4"].contains(&case);
+    // An option that came with Spark 4 is accepted for every version.
+    let is_known = |case: &str| name == "3.5.9" && case == "defaults-too";
     for (case, arguments) in cases().into_iter().filter(|(case, _)| !is_known(case)) {
         let capture = captured(name, &case);
         let own = submitted(&arguments, version);
@@ -249,6 +249,24 @@ fn compare(name: &str) {
 }
 
 /// Captures that others made: the arguments, one a line, and the requests.
+/// spark-submit does not read the sizes of executors: their driver fails.
+#[test]
+fn size_that_the_driver_cannot_read_is_said() {
+    let arguments = |size: &str| {
+        let conf = format!("spark.executor.memoryOverhead={size}");
+        ["--class", "A", "--conf", "spark.kubernetes.container.image=i", "--conf", &conf, "local:///a.jar"]
+            .map(str::to_owned)
+    };
+    let of = |size: &str, minor: u16| submitted(&arguments(size), SparkVersion::new(4, minor, 0)).unwrap();
+    assert_eq!(of("1Gi", 2).warnings, [""; 0]);
+    let warnings = of("1Gi", 1).warnings;
+    assert_eq!(warnings, ["spark.executor.memoryOverhead: Spark 4.1.0 cannot read \"1Gi\", and the driver will fail"]);
+    let mut submission = of("1.5g", 3);
+    assert_eq!(submission.warnings.len(), 1);
+    let error = submission.add_gang().unwrap_err().to_string();
+    assert_eq!(error, "the size of the gang is unknown: Spark 4.3.0 cannot read spark.executor.memoryOverhead");
+}
+
 #[test]
 fn objects_equal_those_of_captures_of_others() {
     let mut compared = 0;

@@ -130,20 +130,21 @@ struct Memory {
 impl Memory {
     fn of(context: &Context<'_>) -> Result<Memory> {
         let conf = context.conf();
-        let own = conf.mebibytes("spark.driver.memory")?.unwrap_or(1024);
+        let mebibytes = |key| conf.mebibytes(key, context.version);
+        let own = mebibytes("spark.driver.memory")?.unwrap_or(1024);
         let is_jvm = matches!(context.app.resource, Resource::Java(_) | Resource::None);
         let given = conf.factor("spark.kubernetes.memoryOverheadFactor", false)?;
         let default_factor = given.unwrap_or(if is_jvm { JVM_FACTOR } else { NON_JVM_FACTOR });
         let factor = conf.factor("spark.driver.memoryOverheadFactor", true)?.unwrap_or(default_factor);
         let least = match context.is_since(4, 0) {
-            true => conf.mebibytes("spark.driver.minMemoryOverhead")?.unwrap_or(LEAST_OVERHEAD),
+            true => mebibytes("spark.driver.minMemoryOverhead")?.unwrap_or(LEAST_OVERHEAD),
             false => LEAST_OVERHEAD,
         };
         // The JVM's whole numbers end there.
         let by_factor = (factor * own as f64).clamp(0.0, f64::from(i32::MAX)) as u64;
-        let given = conf.mebibytes("spark.driver.memoryOverhead")?;
+        let given = mebibytes("spark.driver.memoryOverhead")?;
         // Its name before Spark 2.3.
-        let given = given.or(conf.mebibytes("spark.yarn.driver.memoryOverhead")?);
+        let given = given.or(mebibytes("spark.yarn.driver.memoryOverhead")?);
         let overhead = given.unwrap_or(by_factor.max(least));
         Ok(Memory { total: own.saturating_add(overhead), default_factor })
     }
