@@ -56,8 +56,9 @@ pub struct Replica {
 pub enum Request {
     /// The watch's list.
     Listed(u32, u64, Vec<ObservedPod>),
-    /// An event of the watch.
+    /// An event of the watch, and the same once more.
     Watched(u32, Change),
+    Repeated(u32, Change),
     /// The request for the list with which a watch begins.
     List(u32),
     Wake(Duration),
@@ -238,7 +239,7 @@ impl Sim {
             let wait = self.delivery_delay(number);
             if self.fault(5) {
                 let again = wait + self.rng.millis(1, 12_000);
-                self.send(number, again, Request::Watched(stream, change.clone()));
+                self.send(number, again, Request::Repeated(stream, change.clone()));
             }
             self.send(number, wait, Request::Watched(stream, change));
         }
@@ -412,13 +413,16 @@ impl Sim {
                 self.step_controller(number);
             }
             Request::Bookmark(_) | Request::Bookmarked(..) => {}
-            Request::Watched(stream, change) if stream == self.replicas[number].stream => {
+            Request::Repeated(..) if self.outage_end().is_some() => {}
+            Request::Watched(stream, change) | Request::Repeated(stream, change)
+                if stream == self.replicas[number].stream =>
+            {
                 self.record_seen(number, &change);
                 self.replicas[number].controller.as_mut().unwrap().watch_event(change, moment);
                 self.check_snapshot_versions(number);
                 self.step_controller(number);
             }
-            Request::List(_) | Request::Listed(..) | Request::Watched(..) => {}
+            Request::List(_) | Request::Listed(..) | Request::Watched(..) | Request::Repeated(..) => {}
             // A wake-up is ignored if an earlier one replaced it.
             Request::Wake(due) => {
                 if self.replicas[number].woken.take_if(|woken| *woken == due).is_some() || due == self.now {
