@@ -90,6 +90,8 @@ reasons! {
         SchedulingSet = Expected;
         /// The executor does not have the default resource profile: scheduler and queue are set, but the gang does not count it.
         OtherProfile = Note;
+        /// The gang has started, and the scheduler's API cannot change its count: the executor is scheduled alone.
+        GangStarted = Note;
         /// The pod already has gang keys: spark-usher keeps them and does not manage that gang.
         GangKept = Note;
         /// Executors fail on some nodes, and the executor avoids them.

@@ -14,7 +14,7 @@ use crate::policy::overrides::Effective;
 use crate::policy::{DEFAULT_SCHEDULER, SchedulerChoice};
 use crate::reason::Reason;
 use crate::signature::StatedCreator;
-use crate::snapshot::{DriverPod, SchedulingFields};
+use crate::snapshot::{DriverPod, GroupKey, Owner, SchedulingFields};
 use crate::spark::ids::AppKey;
 use crate::spark::resources;
 use crate::text::{is_label_value, shown};
@@ -99,7 +99,13 @@ pub(super) fn executor(
     set_queue(scheduler, queue.as_deref(), draft);
     set_application(scheduler, application, draft);
     early_pods(context, scheduler, shape, draft);
-    let joins = shape != Shape::Pods && !metadata.no_group_key;
+    let has_started = gang_has_started(context, scheduler, &group, driver);
+    if has_started && counted {
+        let sentence =
+            format!("gang {group} has started, and its count cannot change: the executor is scheduled alone");
+        draft.note(Reason::GangStarted, sentence);
+    }
+    let joins = shape != Shape::Pods && !metadata.no_group_key && !has_started;
     let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, &resolution.creator, draft);
     note_unknown(scheduler, metadata.unknown, draft);
     if metadata.not_fixed {
@@ -124,6 +130,27 @@ pub(super) fn executor(
     // With an owner, the driver's workload would become the group of its executors too.
     let by_top_owner = scheduler.groups_by_top_owner && driver.is_some_and(|driver| driver.has_workload);
     Scheduled { owner_would_regroup: by_top_owner || regroups(context, choice.name.as_deref(), draft) }
+}
+
+/// Whether the driver's gang has started and has a count that can never change: a new member would wait until as many can run together
+/// as started.
+fn gang_has_started(
+    context: &MutationContext<'_, '_>,
+    scheduler: &GangScheduler,
+    group: &str,
+    driver: Option<&DriverPod>,
+) -> bool {
+    let snapshot = context.snapshot;
+    let is_fixed =
+        snapshot.apis.as_ref().and_then(|apis| apis.get(scheduler.kind)).is_some_and(|api| !api.count_mutable);
+    if !is_fixed {
+        return false;
+    }
+    let namespace = (&*context.review.namespace).into();
+    let group = snapshot.groups.get(&GroupKey { namespace, name: group.into(), scheduler: scheduler.kind });
+    // An earlier application of that name may have left its PodGroup.
+    let is_its = |owner: &Owner| driver.is_some_and(|driver| driver.uid == owner.uid);
+    group.is_some_and(|group| group.started && group.owner.as_ref().is_none_or(is_its))
 }
 
 /// Notes that the scheduler's own webhook will deny the pod, or its executors.

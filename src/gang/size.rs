@@ -101,15 +101,32 @@ impl SizeFacts<'_> {
     }
 }
 
-/// `clamp(1, live_members + max(0, target − live), wanted)`: the group's live executors and those still expected; at most as
-/// many as can be pending together. With unknown sizes no executor waits.
+/// The executors that name a PodGroup.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Members {
+    /// How many are pending or running.
+    pub live: u32,
+    /// How many run, and are not being deleted.
+    pub running: u32,
+    /// Whether those that the application will create will name it, too.
+    pub expects_more: bool,
+    /// Whether the gang has started: as many as wait for each other have run once.
+    pub has_started: bool,
+}
+
+/// Before the start `clamp(1, live members + max(0, target − live), wanted)`: the group's live executors and those still expected,
+/// at most as many as can be pending together. `live` are all of the application's.
 ///
-/// `live_members` are the live executors with this group's key, `live` all of the application's. Expected executors count
-/// only towards the group that they will name (`expects_more`).
-pub fn min_member(sizes: Option<Sizes>, live: u32, live_members: u32, expects_more: bool) -> u32 {
+/// All-or-nothing is a condition of the start: from then on it is the number of members that run, so that a replacement waits for
+/// room only, never for others. With unknown sizes no executor waits.
+pub fn min_member(sizes: Option<Sizes>, live: u32, members: Members) -> u32 {
     let Some(sizes) = sizes else { return 1 };
-    let missing = if expects_more { sizes.target.saturating_sub(live) } else { 0 };
-    live_members.saturating_add(missing).clamp(1, sizes.wanted.max(1))
+    let together = match members.has_started {
+        true => members.running,
+        false if members.expects_more => members.live.saturating_add(sizes.target.saturating_sub(live)),
+        false => members.live,
+    };
+    together.clamp(1, sizes.wanted.max(1))
 }
 
 #[cfg(test)]
@@ -126,16 +143,29 @@ mod tests {
     }
 
     fn count(facts: SizeFacts<'_>, live_members: u32) -> u32 {
-        min_member(facts.sizes(), facts.live, live_members, true)
+        let members =
+            Members { live: live_members, running: live_members, expects_more: true, has_started: facts.started };
+        min_member(facts.sizes(), facts.live, members)
     }
 
     #[test]
-    fn static_application_keeps_min_member_while_replacement_is_expected() {
+    fn static_application_keeps_min_member_until_it_has_started() {
         let conf = fixed(3);
         let at = |live, live_members| count(SizeFacts { conf: Some(&conf), live, ..Default::default() }, live_members);
         assert_eq!(at(1, 1), 3, "the first of three");
         assert_eq!(at(3, 3), 3, "all exist");
         assert_eq!(at(2, 2), 3, "one exited, and its replacement is expected");
+    }
+
+    #[test]
+    fn started_gang_has_as_many_members_as_run() {
+        let conf = fixed(4);
+        let sizes = SizeFacts { conf: Some(&conf), started: true, live: 4, ..Default::default() }.sizes();
+        let at = |live, running| min_member(sizes, 4, Members { live, running, expects_more: true, has_started: true });
+        assert_eq!(at(4, 4), 4);
+        assert_eq!(at(4, 2), 2, "two are lost, and their replacements wait for room only");
+        assert_eq!(at(4, 0), 1, "all are lost");
+        assert_eq!(at(5, 5), 4, "never more than were asked to start together");
     }
 
     #[test]
@@ -200,7 +230,7 @@ mod tests {
     #[test]
     fn unknown_size_is_one_and_requested_size_applies_until_started() {
         assert_eq!(SizeFacts::default().sizes(), None);
-        assert_eq!(min_member(None, 7, 7, true), 1);
+        assert_eq!(min_member(None, 7, Members { live: 7, running: 7, ..Members::default() }), 1);
         let facts = SizeFacts { requested: Some(4), live: 1, ..Default::default() };
         assert_eq!(count(facts, 1), 4);
         assert_eq!(count(SizeFacts { started: true, ..facts }, 1), 1);
@@ -226,7 +256,7 @@ mod tests {
         /// In every state, existing and expected executors together can reach the count.
         #[test]
         fn min_member_is_always_reachable(
-            instances in 0u32..50, live in 0u32..60, others in 0u32..60, batch in proptest::option::of(1u32..9),
+            instances in 0u32..50, live in 0u32..60, others in 0u32..60, running in 0u32..60, batch in proptest::option::of(1u32..9),
             requested in proptest::option::of(0u32..99), old: bool, started: bool, is_dynamic: bool, min in 0u32..9,
         ) {
             let others = others.min(live);
@@ -234,10 +264,13 @@ mod tests {
             let conf = AppConf { allocation: Ok(allocation), batch_size: batch, ..AppConf::default() };
             let facts = SizeFacts { conf: Some(&conf), requested, replicas: None, started, waves_must_run: old, created: live, live };
             let sizes = facts.sizes().unwrap();
-            let count = min_member(Some(sizes), live, live - others, true);
+            let running = running.min(live - others);
+            let members = Members { live: live - others, running, expects_more: true, has_started: started };
+            let count = min_member(Some(sizes), live, members);
             prop_assert!(count >= 1);
-            let expected = sizes.target.saturating_sub(live);
-            prop_assert!(count <= (live - others + expected).max(1));
+            let expected = if started { 0 } else { sizes.target.saturating_sub(live) };
+            let can_exist = if started { running } else { live - others + expected };
+            prop_assert!(count <= can_exist.max(1));
             prop_assert!(count <= requested.unwrap_or(u32::MAX).max(1));
         }
     }

@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::state::ApplicationState;
 use crate::annotations::{self, Overrides};
 use crate::fault_injection::{self, Bug};
-use crate::gang::size::{self, SizeFacts, Sizes};
+use crate::gang::size::{self, Members, SizeFacts, Sizes};
 use crate::gang::{GangScheduler, GroupSpec, Shape, group};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::overrides::{self, Effective, Source};
@@ -342,12 +342,20 @@ fn update(
         && desired.spec.min_member < have
         && named.members.iter().any(|member| member.pending > 0)
     {
-        let message = format!(
-            "gang {} waits for {have} executors, but only {} can exist; {} cannot change the count of a PodGroup, so the pending executors cannot start",
-            key.name,
-            desired.spec.min_member,
-            api.api_version()
-        );
+        let message = match desired.started {
+            true => format!(
+                "gang {} has started, and its pending executors wait until {have} can run together: {} cannot change the count of a \
+                 PodGroup. Delete them: those that replace them do not join the gang",
+                key.name,
+                api.api_version()
+            ),
+            false => format!(
+                "gang {} waits for {have} executors, but only {} can exist; {} cannot change the count of a PodGroup, so the pending executors cannot start",
+                key.name,
+                desired.spec.min_member,
+                api.api_version()
+            ),
+        };
         actions.extend(size_event(context, named, Reason::GangCannotStart, message));
     }
     let mut metadata = Map::new();
@@ -467,7 +475,14 @@ fn desired_group(
     let (min_member, min_resources) = if named.with_driver {
         (1, with_driver(context, named, &effective, each, sizes))
     } else {
-        let count = size::min_member(sizes, live, live_members, expects_more(context, key, named));
+        let running: usize = members.iter().map(|member| member.undeleted.saturating_sub(member.pending)).sum();
+        let members = Members {
+            live: live_members,
+            running: to_u32(running as u64),
+            expects_more: expects_more(context, key, named),
+            has_started: started,
+        };
+        let count = size::min_member(sizes, live, members);
         let count = if fault_injection::injected(Bug::GangOfOneMore) { count + 1 } else { count };
         let count = if fault_injection::injected(Bug::GangOfOneLess) { count.saturating_sub(1).max(1) } else { count };
         (count, each.times(count))
@@ -557,6 +572,13 @@ fn count(spec: &Value) -> Option<u32> {
 }
 
 fn lowered(key: &GroupKey, have: u32, desired: &DesiredGroup) -> String {
+    if desired.started {
+        let count = desired.spec.min_member;
+        return format!(
+            "gang {}: lowered from {have} to {count}: it has started, and its new executors wait for room only",
+            key.name
+        );
+    }
     let target = desired.sizes.map_or(1, |sizes| sizes.target);
     format!(
         "gang {}: lowered from {have} to {} so that it can start: the application requests {target} executors, {} are pending or running, {} of them in this gang",

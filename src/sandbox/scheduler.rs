@@ -67,14 +67,15 @@ enum Gang {
     Alone,
     /// The pod waits for an object that does not exist.
     Waits(String),
-    /// A named group that requires this many members, and these resources before the first is placed.
-    Of { name: String, min: usize, min_resources: ResourceList },
+    /// A named group that requires this many members, and these resources before the first is placed. `once`: only for the start.
+    Of { name: String, min: usize, min_resources: ResourceList, once: bool },
 }
 
 /// The pods of a gang that are not bound.
 struct WaitingGang {
     min: usize,
     min_resources: ResourceList,
+    once: bool,
     pods: Vec<Arc<Stored>>,
 }
 
@@ -106,11 +107,11 @@ fn pass(api: &Api) {
         match gang(api, &stored.outline().pod) {
             Gang::Alone => place(api, &mut nodes, vec![stored], 1),
             Gang::Waits(why) => write_condition(api, &stored, &why),
-            Gang::Of { name, min, min_resources } => {
+            Gang::Of { name, min, min_resources, once } => {
                 let key = (stored.key.0.clone(), name);
                 gangs
                     .entry(key)
-                    .or_insert_with(|| WaitingGang { min, min_resources, pods: Vec::new() })
+                    .or_insert_with(|| WaitingGang { min, min_resources, once, pods: Vec::new() })
                     .pods
                     .push(stored);
             }
@@ -123,9 +124,10 @@ fn pass(api: &Api) {
             *bound_of.entry((stored.key.0.clone(), name)).or_default() += 1;
         }
     }
-    for (key, WaitingGang { min, min_resources, pods: waiting }) in gangs {
+    for (key, WaitingGang { min, min_resources, once, pods: waiting }) in gangs {
         let bound_count = bound_of.get(&key).copied().unwrap_or_default();
         let name = key.1;
+        let min = if once && bound_count > 0 { 1 } else { min };
         if bound_count + waiting.len() < min {
             let why = format!("gang {name} waits: {} of {min} members exist", bound_count + waiting.len());
             waiting.iter().for_each(|stored| write_condition(api, stored, &why));
@@ -181,12 +183,14 @@ fn gang(api: &Api, pod: &Value) -> Gang {
         for (name, amount) in entries(&found, &["spec", "minResources"]) {
             min_resources.set(name, amount.parse().unwrap_or(Quantity::ZERO));
         }
-        Gang::Of { name: name.to_owned(), min, min_resources }
+        Gang::Of { name: name.to_owned(), min, min_resources, once: false }
     };
+    // Koordinator's match-policy once-satisfied, and Kueue's admission.
     let counted = |name: &str, count: &str| Gang::Of {
         name: name.to_owned(),
         min: count.parse().unwrap_or(1),
         min_resources: ResourceList::default(),
+        once: true,
     };
     if let Some(name) = annotation("scheduling.k8s.io/group-name") {
         return by_object(&["scheduling.volcano.sh", "scheduling.sigs.dev", "scheduling.incubator.k8s.io"], name);

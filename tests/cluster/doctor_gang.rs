@@ -105,7 +105,7 @@ async fn all_scenarios_succeed_under_every_scheduler_with_pod_groups() {
             let done = done(doctor(path, &namespace, &["--config", file, "--wait", "700ms", "-o", "json"])).await;
             let report = done.json();
             assert_eq!(done.code, Some(0), "{kind}: {report:#}");
-            assert_eq!(done.results(), ["ok"; 5], "{kind}: {report:#}");
+            assert_eq!(done.results(), ["ok"; 6], "{kind}: {report:#}");
             assert_eq!(report["setup"]["scheduler"], kind);
             for row in report["scenarios"].as_array().unwrap().iter().filter(|row| row["result"] == "ok") {
                 let seen = row["seen"].as_array().unwrap();
@@ -118,7 +118,8 @@ async fn all_scenarios_succeed_under_every_scheduler_with_pod_groups() {
                 seen(0)
             );
             assert!(seen(3).contains("3 executors wait"), "{kind}: {}", seen(3));
-            assert!(seen(4).contains("the PodGroup is deleted"), "{kind}: {}", seen(4));
+            assert!(seen(4).contains("after one of two lost executors was replaced"), "{kind}: {}", seen(4));
+            assert!(seen(5).contains("the PodGroup is deleted"), "{kind}: {}", seen(5));
             assert_eq!(remaining_objects(&cluster.client, &namespace, api).await, [""; 0], "{kind}");
         }
     });
@@ -151,12 +152,16 @@ async fn policy_without_pod_groups_runs_only_applicable_scenarios() {
         // Without the policy file: the mutated driver identifies the policy.
         let done = done(doctor(&path, name, &["-n", "nowhere", "-o", "json"])).await;
         assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
-        assert_eq!(done.results(), ["not applicable", "not applicable", "not applicable", "not applicable", "ok"]);
+        assert_eq!(
+            done.results(),
+            ["not applicable", "not applicable", "not applicable", "not applicable", "not applicable", "ok"]
+        );
         assert!(done.out.contains("no Deployment of spark-usher in namespace nowhere"), "{}", done.out);
         assert_eq!(remaining_objects(&cluster.client, name, None).await, [""; 0]);
     }
     let no = "not applicable";
-    for (name, results) in [(&names[3], ["ok", no, no, no, "ok"]), (&names[4], ["ok", no, no, "ok", "ok"])] {
+    for (name, results) in [(&names[3], ["ok", no, no, no, "ok", "ok"]), (&names[4], ["ok", no, no, "ok", "ok", "ok"])]
+    {
         let done = done(doctor(&path, name, &["--config", file, "--wait", "700ms", "-o", "json"])).await;
         assert_eq!(done.results(), results, "{}{}", done.out, done.err);
         assert!(done.code == Some(0) && done.out.contains("the webhook knows the gang's size"), "{}", done.out);
@@ -230,7 +235,7 @@ async fn absent_scheduler_fails_the_first_scenario_and_skips_the_rest() {
         done.out
     );
     assert!(done.out.contains("→ check that the scheduler runs"), "{}", done.out);
-    assert_eq!(done.out.lines().filter(|line| line.starts_with("skipped ")).count(), 4, "{}", done.out);
+    assert_eq!(done.out.lines().filter(|line| line.starts_with("skipped ")).count(), 5, "{}", done.out);
     assert!(done.out.contains("all created objects are deleted"), "{}", done.out);
     assert_eq!(remaining_objects(&cluster.client, &cluster.namespace, None).await, [""; 0]);
     app.stop().await.unwrap();

@@ -5,7 +5,7 @@ use crate::support::cluster::{Cluster, POD_GROUP_KINDS, eventually};
 use crate::support::*;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use spark_usher::app::App;
@@ -85,6 +85,29 @@ impl ScenarioContext<'_> {
         eventually(&what, holds).await;
     }
 
+    /// Waits until the PodGroup says that its gang has started.
+    async fn wait_until_started(&self) {
+        let of_kind = POD_GROUP_KINDS.into_iter().find(|(kind, _)| *kind == self.kind);
+        let native = [("scheduling.k8s.io", "v1beta1"), ("scheduling.k8s.io", "v1alpha2")];
+        let apis = of_kind.and_then(|(_, api)| api).map_or(native.to_vec(), |api| vec![api]);
+        let has_started =
+            |group: &DynamicObject| group.annotations().get("spark-usher.io/started").is_some_and(|is| is == "true");
+        let holds = async || {
+            for (group, version) in &apis {
+                let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, "PodGroup"));
+                let client = self.cluster.client.clone();
+                let groups: Api<DynamicObject> = Api::namespaced_with(client, &self.namespace, &resource);
+                // A server of Kubernetes has one of the native versions.
+                let found = groups.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+                if found.iter().any(has_started) {
+                    return true;
+                }
+            }
+            false
+        };
+        eventually(&format!("the gang has started under {}", self.kind), holds).await;
+    }
+
     /// Checks that these pods are still pending after a while.
     async fn assert_pending(&self, names: &[&str]) {
         tokio::time::sleep(std::time::Duration::from_millis(700)).await;
@@ -113,9 +136,15 @@ async fn static_application_waits_for_whole_gang_and_starts_replacement() {
         context.assert_pending(&["nb-exec-1", "nb-exec-2"]).await;
         context.create(&driver, &executor(3)).await;
         context.wait_until_running(&["nb-exec-1", "nb-exec-2", "nb-exec-3"]).await;
+        context.wait_until_started().await;
         context.kill("nb-exec-2").await;
         context.create(&driver, &executor(4)).await;
         context.wait_until_running(&["nb-exec-1", "nb-exec-3", "nb-exec-4"]).await;
+        // Two are lost, and one of them is replaced: it does not wait for the other.
+        context.kill("nb-exec-1").await;
+        context.kill("nb-exec-3").await;
+        context.create(&driver, &executor(5)).await;
+        context.wait_until_running(&["nb-exec-4", "nb-exec-5"]).await;
     })
     .await;
 }

@@ -43,6 +43,7 @@ mod scheduling;
 mod slow_readers;
 mod snapshot;
 mod snapshot_metrics;
+mod started_gangs;
 mod store;
 mod submit;
 #[path = "../support/mod.rs"]

@@ -70,6 +70,12 @@ impl Observation {
         self.driver().is_some_and(is_running)
     }
 
+    /// Whether the PodGroup says that the whole gang has run; `None` without one.
+    pub(super) fn has_started(&self) -> Option<bool> {
+        let group = self.group.as_ref()?;
+        Some(text(group, &["metadata", "annotations", annotations::STARTED]) == "true")
+    }
+
     /// The count in the PodGroup, in the field of its scheduler.
     pub(super) fn count(&self) -> Option<u64> {
         let spec = at(self.group.as_ref()?, &["spec"])?;
@@ -113,8 +119,8 @@ pub(super) fn group_of<'p>(setup: &Setup, pod: &'p Value) -> Option<&'p str> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-/// Checks that an executor was admitted as the policy states; the error names what is missing.
-pub(super) fn check_admitted(setup: &Setup, pod: &Value) -> Result<(), String> {
+/// Checks that an executor was admitted as the policy states, and `joins` its gang; the error names what is missing.
+pub(super) fn check_admitted(setup: &Setup, pod: &Value, joins: bool) -> Result<(), String> {
     match set_by(pod) {
         Some((policy, kind)) if policy == setup.policy && kind == setup.scheduler.kind => {}
         Some((policy, kind)) => {
@@ -129,7 +135,7 @@ pub(super) fn check_admitted(setup: &Setup, pod: &Value) -> Result<(), String> {
             return Err(format!("the webhook applied no policy to executor {}", name(pod)));
         }
     }
-    let names_group = setup.shape == Shape::Executors && setup.membership == Membership::PodGroup;
+    let names_group = joins && setup.shape == Shape::Executors && setup.membership == Membership::PodGroup;
     if names_group && setup.scheduler.group_key != GroupKeyField::None && group_of(setup, pod).is_none() {
         let native = setup.scheduler.group_key == GroupKeyField::SchedulingGroup;
         let hint = if native { " (the API server drops spec.schedulingGroup without its feature gates)" } else { "" };
@@ -179,15 +185,15 @@ mod tests {
     #[test]
     fn error_states_what_executor_lacks() {
         let mut pod = executor("p/volcano");
-        let of = |pod: &Value| check_admitted(&setup("volcano"), pod).unwrap_err();
+        let of = |pod: &Value| check_admitted(&setup("volcano"), pod, true).unwrap_err();
         assert_eq!(of(&pod), "executor e names no gang");
         pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "g".into();
-        assert!(check_admitted(&setup("volcano"), &pod).is_ok());
+        assert!(check_admitted(&setup("volcano"), &pod, true).is_ok());
         assert!(of(&executor("q/volcano")).contains("policy q (volcano) was applied to executor e"));
         assert!(of(&executor("")).contains("the webhook applied no policy"));
-        assert!(check_admitted(&setup("native"), &executor("p/native")).unwrap_err().contains("feature gates"));
-        assert!(check_admitted(&setup("kai"), &executor("p/kai")).is_ok());
-        assert!(check_admitted(&setup("yunikorn"), &executor("p/yunikorn")).is_ok());
+        assert!(check_admitted(&setup("native"), &executor("p/native"), true).unwrap_err().contains("feature gates"));
+        assert!(check_admitted(&setup("kai"), &executor("p/kai"), true).is_ok());
+        assert!(check_admitted(&setup("yunikorn"), &executor("p/yunikorn"), true).is_ok());
     }
 
     #[test]

@@ -22,13 +22,21 @@ pub(super) enum Scenario {
     Lowered,
     /// Two of three fit: none may start.
     Capacity,
+    /// Two of three that run are lost, and one is replaced: it starts alone.
+    Replaced,
     /// The driver is deleted.
     Driver,
 }
 
 impl Scenario {
-    pub(super) const ALL: [Scenario; 5] =
-        [Scenario::Together, Scenario::Late, Scenario::Lowered, Scenario::Capacity, Scenario::Driver];
+    pub(super) const ALL: [Scenario; 6] = [
+        Scenario::Together,
+        Scenario::Late,
+        Scenario::Lowered,
+        Scenario::Capacity,
+        Scenario::Replaced,
+        Scenario::Driver,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -36,6 +44,7 @@ impl Scenario {
             Scenario::Late => "the PodGroup is created late",
             Scenario::Lowered => "the PodGroup's count is lowered",
             Scenario::Capacity => "capacity for two of three",
+            Scenario::Replaced => "two are lost, one is replaced",
             Scenario::Driver => "the driver is deleted",
         }
     }

@@ -1,4 +1,4 @@
-//! The five scenarios.
+//! The scenarios.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -29,6 +29,7 @@ impl Stage {
             Scenario::Late => self.late(number, &mut row.seen).await,
             Scenario::Lowered => self.lowered(number, &mut row.seen).await,
             Scenario::Capacity => self.insufficient_capacity(number, &mut row.seen).await,
+            Scenario::Replaced => self.replaced(number, &mut row.seen).await,
             Scenario::Driver => self.driver_deleted(number, &mut row.seen).await,
         };
         let mut others = true;
@@ -121,6 +122,30 @@ impl Stage {
         self.executors(&started, 1..=MEMBERS).await?;
         self.group_is_made(&started, from, seen).await?;
         self.all_wait(&started, ALL, seen).await
+    }
+
+    async fn replaced(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {
+        let started = self.start(self.app(number, None), seen).await?;
+        let from = clock::instant();
+        self.executors(&started, 1..=MEMBERS).await?;
+        self.all_start(&started, ALL, from, "after the first was created", seen).await?;
+        let done = |observation: &Observation| observation.running() == ALL && observation.has_started() != Some(false);
+        let observation = match self.until_started(&started, from, done).await? {
+            Reached::Yes(observation, _) => observation,
+            Reached::No(observation) if observation.running() == ALL => {
+                let why = format!("PodGroup {} does not say that its gang has started", started.group());
+                return Err(Stop::failed(why, "check the leader's log"));
+            }
+            Reached::No(_) => {
+                return Err(Stop::Skipped("the executors do not run, so the gang has not started".to_owned()));
+            }
+        };
+        for lost in observation.executors().skip(1) {
+            self.end_executor(lost).await?;
+        }
+        let from = clock::instant();
+        self.executor(&started, MEMBERS + 1).await?;
+        self.all_start(&started, ALL - 1, from, "after one of two lost executors was replaced", seen).await.map(|_| ())
     }
 
     async fn driver_deleted(&self, number: usize, seen: &mut Vec<Seen>) -> Result<(), Stop> {

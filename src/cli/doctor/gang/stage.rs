@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::capacity::{self, NodeRequest};
 use super::objects::{self, App};
 use super::observation::{self, Observation};
-use super::plan::Setup;
+use super::plan::{MEMBERS, Setup};
 use super::table::Seen;
 use crate::annotations;
 use crate::cluster::client::{Brief, by_token};
@@ -247,7 +247,9 @@ impl Stage {
             self.groups.borrow_mut().insert(group.to_owned());
         }
         let fix = "the webhook did not answer, or replicas have different policies: run spark-usher doctor";
-        observation::check_admitted(&self.setup, &made).map_err(|why| Stop::failed(why, fix))
+        // What replaces others does not join a gang whose count cannot change.
+        let joins = id <= MEMBERS || self.setup.api.is_none_or(|api| api.count_mutable);
+        observation::check_admitted(&self.setup, &made, joins).map_err(|why| Stop::failed(why, fix))
     }
 
     /// Returns an object as it would be stored; nothing is created.
@@ -284,6 +286,12 @@ impl Stage {
     pub(super) async fn end_driver(&self, started: &Driver) -> Result<(), Stop> {
         let pods = self.pods();
         call("delete the driver", pods.delete(&started.app.driver_name(), &at_once(&started.driver))).await.map(|_| ())
+    }
+
+    /// Deletes an executor without a grace period.
+    pub(super) async fn end_executor(&self, pod: &Value) -> Result<(), Stop> {
+        let uid = text(pod, &["metadata", "uid"]);
+        call("delete an executor", self.pods().delete(observation::name(pod), &at_once(uid))).await.map(|_| ())
     }
 
     async fn observe(&self, started: &Driver) -> Result<Observation, Stop> {
