@@ -239,6 +239,19 @@ impl Confirmations {
         other
     }
 
+    /// The pod of this uid is deleted, as another request has found: the executor whose absence needs no confirmation any more.
+    pub(super) fn proven_gone(&mut self, pod: &PodKey, uid: &str) -> Option<RemovedExecutor> {
+        match self.open.get(pod) {
+            Some(Confirmation::Absent(removed)) if *removed.executor.uid == *uid => {}
+            _ => return None,
+        }
+        self.lookups.remove(pod);
+        match self.open.remove(pod) {
+            Some(Confirmation::Absent(removed)) => Some(removed),
+            _ => None,
+        }
+    }
+
     /// Whether too many confirmations are open to confirm each further pod with a GET.
     pub(super) fn is_full(&self) -> bool {
         self.open.len() >= MAX_LOOKUPS

@@ -316,6 +316,10 @@ impl Controller {
                 self.synced.insert(NODES);
             }
             Change::Pods(PodChange::Gone(pod, uid)) => {
+                // It left the watch before, and the snapshot, and waits for this proof.
+                if let Some(removed) = self.confirmations.proven_gone(pod, uid) {
+                    self.apply_confirmed(Confirmed::Gone(removed), now);
+                }
                 self.tombstones.add(uid);
                 driver_gone = self.labelled_driver(pod, uid);
             }

@@ -493,6 +493,23 @@ fn stale_list_does_not_restore_deleted_executor() {
 }
 
 /// An executor without an owner and without a signature; only its address identifies its driver.
+/// The pod left the watch, and its absence waits for a GET. Meanwhile the deletion by a rule finds no pod.
+#[test]
+fn exit_whose_confirmation_is_overtaken_by_a_deletion_that_finds_no_pod_is_reported() {
+    let mut harness = ControllerHarness::new(Finished::Label);
+    harness.observe(&driver());
+    harness.observe(&version(running(1), 8));
+    harness.step_after(1);
+    harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 9).observation())));
+    let reads = harness.step_after(1).lookups;
+    let read = reads.into_iter().find(|read| matches!(read, Lookup::Labelled(_))).unwrap();
+    harness.delete_pod("nb-exec-1", "e1");
+    let now = harness.now();
+    harness.controller.lookup_answered(&read, LookupResult::Absent, now);
+    let reported: usize = (0..400).map(|_| harness.step_after(1).exits.len()).sum();
+    assert_eq!(reported, 1);
+}
+
 /// The answer to the label's PATCH arrives after the executor's deletion, and after a list that lacks it.
 #[test]
 fn answer_older_than_the_last_list_does_not_restore_deleted_executor() {
