@@ -37,8 +37,8 @@ const END: Duration = Duration::from_secs(540);
 const FIRST_LEADER: Duration = Duration::from_secs(30);
 /// From this time on, no replica writes.
 const STABLE_FROM: Duration = Duration::from_secs(500);
-/// How long a report takes without faults: an absence may have to be confirmed with a GET.
-const REPORTED_WITHIN: Duration = Duration::from_secs(15);
+/// How long it takes without faults to report an executor's exit, whose absence may have to be confirmed with a GET, and to replace it.
+const SETTLED_WITHIN: Duration = Duration::from_secs(15);
 /// The maximum number of steps: a correct history of this length needs fewer.
 const MAX_STEPS: u32 = 200_000;
 /// The settings of a history.
@@ -206,7 +206,7 @@ impl Sim {
             if steps > MAX_STEPS {
                 self.violate("the controller reaches a stable state", format!("{steps} steps"));
             }
-            if at > END || self.violation.is_some() {
+            if at >= END || self.violation.is_some() {
                 break;
             }
             let Some((_, event)) = self.events.remove(&sequence) else { continue };
@@ -419,7 +419,7 @@ impl Sim {
             // Exits before the first leader are history.
             let is_late = self.outages.first().is_some_and(|(from, _)| *from < FIRST_LEADER);
             let led = self.first_checkpoint.filter(|first| is_late && *first > FIRST_LEADER).unwrap_or(FIRST_LEADER);
-            let is_due = |at: &Duration| *at > led && *at < END - REPORTED_WITHIN;
+            let is_due = |at: &Duration| *at > led && *at < END - SETTLED_WITHIN;
             let is_reportable = self.truth.exits.get(&uid).is_some_and(is_due) && !self.excused.contains(&uid);
             if is_reportable && !self.reports.contains_key(&uid) && !by_driver {
                 return self.violate("every exit is reported", uid);

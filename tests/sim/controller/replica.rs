@@ -357,6 +357,10 @@ impl Sim {
         let alive = self.replicas[number].incarnation == incarnation && self.replicas[number].controller.is_some();
         let paused = self.replicas[number].paused_until;
         if alive && paused > self.now {
+            // Repeated events are not older than tombstones.
+            if matches!(request, Request::Repeated(..)) {
+                return;
+            }
             let wait = paused - self.now;
             return self.after(wait, Event::Replica(number, incarnation, Box::new(request)));
         }
