@@ -114,7 +114,7 @@ reasons! {
         GangNotFixed = Warning;
         /// The installed Volcano denies pods whose PodGroup does not exist yet, so the driver cannot create executors.
         EarlyPodsRefused = Warning;
-        /// The number of executors that the application requests is unknown, so they do not wait for each other.
+        /// The number of executors, or what one requests, is unknown: they do not wait for each other, or nothing is reserved for them.
         GangSizeUnknown = Warning;
         /// The executor gets no ownerReference: its scheduler (Volcano, KAI) would then add it to its driver's group.
         OwnerWithheld = Warning;
@@ -182,7 +182,7 @@ reasons! {
         GroupCreated = Expected;
         /// The minimum size of a PodGroup was raised.
         GangRaised = Expected;
-        /// The minimum size of a PodGroup was lowered so that the remaining executors can start.
+        /// The minimum size of a PodGroup was lowered so that the remaining executors can start, or to what runs once it has started.
         GangLowered = Note;
         /// A PodGroup that no pod needs any more was deleted.
         GroupDeleted = Expected;

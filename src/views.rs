@@ -456,7 +456,7 @@ fn exit_report(snapshot: &Snapshot, history: &History, exit: &Exit) -> ExitRepor
         text: exit.cause.text().to_owned(),
         detail: exit.detail(),
         is_abnormal: exit.cause.is_abnormal(),
-        by_app: exit.cause.by_app(),
+        blame: exit.cause.blame().as_str().to_owned(),
         exit_code: exit.exit_code(),
         recovery: history.recovery.deletion_of(&exit.app, &exit.executor.uid).map(deleted_by),
         spark: SparkReport { exit_code: spark.exit_code, caused_by_app: spark.caused_by_app, message: spark.message },

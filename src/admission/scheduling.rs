@@ -6,7 +6,7 @@ use super::draft::Draft;
 use super::mutation::Mutation;
 use super::sign;
 use crate::annotations::{self, MetadataField};
-use crate::gang::size::{self, SizeFacts};
+use crate::gang::size::SizeFacts;
 use crate::gang::{self, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Numbers, Shape};
 use crate::ownership::regroup;
 use crate::ownership::resolve::Resolution;
@@ -15,6 +15,7 @@ use crate::policy::{DEFAULT_SCHEDULER, SchedulerChoice};
 use crate::reason::Reason;
 use crate::signature::StatedCreator;
 use crate::snapshot::{DriverPod, GroupKey, Owner, SchedulingFields};
+use crate::spark::conf::AppConf;
 use crate::spark::ids::AppKey;
 use crate::spark::resources;
 use crate::text::{is_label_value, shown};
@@ -107,7 +108,7 @@ pub(super) fn executor(
     }
     let joins = shape != Shape::Pods && !metadata.no_group_key && !has_started;
     let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, &resolution.creator, draft);
-    note_unknown(scheduler, metadata.unknown, draft);
+    note_unknown(scheduler, metadata.unknown, conf_of(context, driver), draft);
     if metadata.not_fixed {
         draft.note(
             Reason::GangNotFixed,
@@ -204,7 +205,7 @@ pub(super) fn driver(
         .filter(|_| effective.shape == Shape::App)
         .map(|selector| policy.gang.name.render(name, selector));
     let ours = join(context, scheduler, group.as_deref(), &mut metadata, creator, draft);
-    note_unknown(scheduler, metadata.unknown, draft);
+    note_unknown(scheduler, metadata.unknown, None, draft);
     for (place, key, value) in metadata.set {
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
@@ -409,8 +410,7 @@ fn numbers(
     if shape == Shape::Pods || !on_pod {
         return None;
     }
-    let app = || Some(AppKey::new(&context.review.namespace, context.pod.app_selector()?));
-    let conf = driver.zip(app()).and_then(|(driver, app)| context.snapshot.conf(&app, driver));
+    let conf = conf_of(context, driver);
     let facts = SizeFacts { conf, requested: effective.min_member, ..SizeFacts::default() };
     if facts.sizes().is_some_and(|sizes| sizes.clamped) {
         let key = annotations::MIN_MEMBER;
@@ -418,26 +418,23 @@ fn numbers(
             format!("{key} exceeds the number of executors that the application requests and was lowered to it");
         draft.note(Reason::MinMemberClamped, sentence);
     }
-    let resources = match (&effective.executor_resources, conf.map(|conf| &conf.executor)) {
-        (Some(own), _) => Some(own.clone()),
-        (None, Some(Ok(of_conf))) => Some(of_conf.clone()),
-        (None, Some(Err(key))) => {
-            draft.note(Reason::GangSizeUnknown, size::unreadable(key, annotations::EXECUTOR_RESOURCES));
-            None
-        }
-        (None, None) => None,
-    };
-    if let (None, Some(Err(key))) = (effective.min_member, conf.map(|conf| conf.allocation)) {
-        draft.note(Reason::GangSizeUnknown, size::unreadable(key, annotations::MIN_MEMBER));
-    }
+    let resources = effective.executor_resources.clone().or_else(|| conf.and_then(|conf| conf.executor.clone().ok()));
     facts.numbers(resources)
 }
 
-fn note_unknown(scheduler: &GangScheduler, unknown: &[&str], draft: &mut Draft<'_>) {
+/// The configuration of the pod's application, if it is known.
+fn conf_of<'c>(context: &MutationContext<'c, '_>, driver: Option<&DriverPod>) -> Option<&'c AppConf> {
+    let app = AppKey::new(&context.review.namespace, context.pod.app_selector()?);
+    context.snapshot.conf(&app, driver?)
+}
+
+fn note_unknown(scheduler: &GangScheduler, unknown: &[&str], conf: Option<&AppConf>, draft: &mut Draft<'_>) {
     if !unknown.is_empty() {
         let set = unknown.join(" and ");
+        let unreadable = conf.and_then(|conf| conf.allocation.err().or_else(|| conf.executor.as_ref().err().copied()));
+        let why = unreadable.map(|key| format!(" ({key} in its configuration cannot be read)")).unwrap_or_default();
         let sentence = format!(
-            "{} requires the gang's size on the pod, and it is unknown: set {set} on the driver",
+            "{} requires the gang's size on the pod, and it is unknown{why}: set {set} on the driver",
             scheduler.kind
         );
         draft.note(Reason::GangSizeUnknown, sentence);

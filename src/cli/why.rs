@@ -170,14 +170,14 @@ fn ended(exit: &ExitReport, with_node: bool, out: &mut dyn Write) -> io::Result<
     if let Some(recovery) = &exit.recovery {
         report_line!(out, "  recovery  {recovery}")?;
     }
-    let blame = |by_app: bool| if by_app { "the application" } else { "not the application" };
+    let (blame, by_app) = match &*exit.blame {
+        "application" => ("the application", true),
+        "unknown" => ("unknown", false),
+        _ => ("not the application", false),
+    };
     let counts = if exit.spark.caused_by_app { "counts" } else { "does not count" };
-    let but = if exit.by_app == exit.spark.caused_by_app { "and" } else { "but" };
-    report_line!(
-        out,
-        "  blame     {}, {but} Spark {counts} the exit as caused by the application",
-        blame(exit.by_app)
-    )?;
+    let but = if by_app == exit.spark.caused_by_app { "and" } else { "but" };
+    report_line!(out, "  blame     {blame}, {but} Spark {counts} the exit as caused by the application")?;
     report_line!(out, "  Spark     {}", exit.spark.message)
 }
 

@@ -20,7 +20,7 @@ pub(super) fn report(exit: &Exit, metrics: &Metrics) {
                 node = exit.executor.node.as_deref(),
                 %cause,
                 exit_code = exit.exit_code(),
-                by_app = cause.by_app(),
+                blame = cause.blame().as_str(),
                 spark_by_app = spark.caused_by_app,
                 spark_exit_code = spark.exit_code,
                 possibly_reported = exit.possibly_reported.then_some(true),

@@ -20,8 +20,30 @@ pub enum Removal {
     Vanished,
 }
 
+/// Who caused an exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The application: its code, its settings, or what it requests.
+    Application,
+    /// Somebody else: the node, the cluster, the driver, or who deleted the pod.
+    Others,
+    /// The pod does not show it.
+    Unknown,
+}
+
+impl Blame {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Blame::Application => "application",
+            Blame::Others => "others",
+            Blame::Unknown => "unknown",
+        }
+    }
+}
+
 macro_rules! causes {
-    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $by_app:literal, $group:ident;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $blame:ident, $group:ident;)+) => {
         /// Why. One closed set, used as a metric label, in Events and by `why`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Cause {
@@ -42,9 +64,14 @@ macro_rules! causes {
                 match self { $(Cause::$name => concat!($($doc),+).trim_ascii(),)+ }
             }
 
-            /// Whether the application caused the exit. Spark's own view is a separate part of an exit.
+            /// Who caused the exit. Spark's own view is a separate part of an exit.
+            pub fn blame(self) -> Blame {
+                match self { $(Cause::$name => Blame::$blame,)+ }
+            }
+
+            /// Whether the application caused the exit.
             pub fn by_app(self) -> bool {
-                match self { $(Cause::$name => $by_app,)+ }
+                self.blame() == Blame::Application
             }
 
             /// Where to look for the remedy.
@@ -62,43 +89,52 @@ macro_rules! causes {
 
 causes! {
     /// The executor exited with code 0.
-    Completed = "completed", true, Expected;
+    Completed = "completed", Application, Expected;
     /// The executor exited with a code other than 0.
-    Error = "error", true, Application;
+    Error = "error", Application, Application;
     /// The driver exited, and the executor exited with code 1 when it lost the connection.
-    DriverLost = "driver-lost", false, Expected;
+    DriverLost = "driver-lost", Others, Expected;
     /// The JVM ran out of memory and exited (exit code 52).
-    JvmOom = "jvm-oom", true, Memory;
+    JvmOom = "jvm-oom", Application, Memory;
     /// The kernel killed the executor for exceeding the memory limit of its container.
-    OomKilled = "oom-killed", true, Memory;
-    /// A signal of unknown origin killed the executor: no OOM kill, eviction or deletion is reported.
-    Killed = "killed", false, Unexplained;
+    OomKilled = "oom-killed", Application, Memory;
+    /// A signal killed the executor, and it is unknown who sent it: no OOM kill, eviction or deletion is reported. Raise
+    /// spark.executor.memoryOverhead, and look into the kernel log of the node (dmesg).
+    Killed = "killed", Unknown, Unexplained;
     /// Another container of the pod failed.
-    CompanionFailed = "companion-failed", false, Application;
+    CompanionFailed = "companion-failed", Others, Application;
+    /// An init container of the pod failed.
+    InitFailed = "init-failed", Application, Application;
     /// The container could not be started: its command, its configuration or a mount is invalid.
-    NeverStarted = "never-started", true, Application;
+    NeverStarted = "never-started", Application, Application;
+    /// The node's container runtime failed to start the container: a device, a hook, or the runtime itself.
+    RuntimeError = "runtime-error", Others, Cluster;
     /// The image was never pulled.
-    ImageNeverPulled = "image-never-pulled", true, Application;
+    ImageNeverPulled = "image-never-pulled", Application, Application;
     /// The executor was evicted: its node ran short of a resource, or a client used the eviction API.
-    Evicted = "evicted", false, Cluster;
+    Evicted = "evicted", Others, Cluster;
+    /// The executor used more local storage than its pod may: an emptyDir volume or its ephemeral-storage reached its limit.
+    StorageExceeded = "storage-exceeded", Application, Application;
+    /// The executor's node got a NoExecute taint: it was not ready, or it is being drained.
+    NodeTainted = "node-tainted", Others, Cluster;
     /// A pod of higher priority preempted the executor.
-    Preempted = "preempted", false, Cluster;
+    Preempted = "preempted", Others, Cluster;
     /// The executor's node was lost.
-    NodeLost = "node-lost", false, Cluster;
+    NodeLost = "node-lost", Others, Cluster;
     /// The executor's node was shut down.
-    NodeShutdown = "node-shutdown", false, Cluster;
+    NodeShutdown = "node-shutdown", Others, Cluster;
     /// The kubelet rejected the pod: the scheduler and the node disagreed about what fits.
-    AdmissionRefused = "admission-refused", false, Cluster;
+    AdmissionRefused = "admission-refused", Others, Cluster;
     /// The pod ran longer than its activeDeadlineSeconds.
-    DeadlineExceeded = "deadline-exceeded", true, Application;
+    DeadlineExceeded = "deadline-exceeded", Application, Application;
     /// The pod was deleted.
-    Deleted = "deleted", false, Expected;
+    Deleted = "deleted", Others, Expected;
     /// A recovery rule of spark-usher deleted the pod.
-    DeletedByRule = "deleted-by-rule", false, Cluster;
+    DeletedByRule = "deleted-by-rule", Others, Cluster;
     /// The pod no longer exists, and the watch did not show its deletion.
-    Vanished = "vanished", false, Unexplained;
+    Vanished = "vanished", Unknown, Unexplained;
     /// The executor failed, and its pod does not show why.
-    Unexplained = "unexplained", false, Unexplained;
+    Unexplained = "unexplained", Unknown, Unexplained;
 }
 
 impl std::fmt::Display for Cause {
@@ -193,16 +229,27 @@ fn by_others(diagnostics: &PodDiagnostics) -> Option<Cause> {
         _ if reason.starts_with("OutOf") || REFUSALS.contains(&reason) => Cause::AdmissionRefused,
         _ => match diagnostics.disruption.as_ref().map(|words| &*words.reason) {
             Some("PreemptionByScheduler") => Cause::Preempted,
-            // Any NoExecute taint. A kubelet that reports how the container exited is not lost: somebody drains the node.
-            Some("DeletionByTaintManager") if diagnostics.ended().next().is_some() => Cause::Evicted,
+            // A kubelet that reports how the container exited is not lost.
+            Some("DeletionByTaintManager") if diagnostics.ended().next().is_some() => Cause::NodeTainted,
             Some("DeletionByTaintManager" | "DeletionByPodGC") => Cause::NodeLost,
             Some("TerminationByKubelet") if message_contains(diagnostics, "shutdown") => Cause::NodeShutdown,
-            Some("EvictionByEvictionAPI" | "TerminationByKubelet") => Cause::Evicted,
-            _ if reason == "Evicted" => Cause::Evicted,
+            Some("EvictionByEvictionAPI") => Cause::Evicted,
+            Some("TerminationByKubelet") => evicted(diagnostics),
+            _ if reason == "Evicted" => evicted(diagnostics),
             _ => return None,
         },
     };
     Some(cause)
+}
+
+/// The kubelet's words about a pod that used more local storage than its own limits allow (`pkg/kubelet/eviction/eviction_manager.go`).
+const OVER_OWN_LIMIT: &[&str] =
+    &["Usage of EmptyDir volume", "Pod ephemeral local storage usage", "exceeded its local ephemeral storage limit"];
+
+/// An eviction by the kubelet: for what the pod used, or because its node ran short.
+fn evicted(diagnostics: &PodDiagnostics) -> Cause {
+    let own = OVER_OWN_LIMIT.iter().any(|words| message_contains(diagnostics, words));
+    if own { Cause::StorageExceeded } else { Cause::Evicted }
 }
 
 fn message_contains(diagnostics: &PodDiagnostics, word: &str) -> bool {
@@ -212,16 +259,42 @@ fn message_contains(diagnostics: &PodDiagnostics, word: &str) -> bool {
 
 fn failed(diagnostics: &PodDiagnostics) -> Cause {
     if let Some((container, ended)) = diagnostics.ended().find(|(_, ended)| ended.code != 0) {
-        if container.name != diagnostics.spark_container && !container.init {
-            return Cause::CompanionFailed;
-        }
-        return of_container(ended);
+        return match of_container(ended) {
+            _ if container.init => Cause::InitFailed,
+            _ if container.name != diagnostics.spark_container => Cause::CompanionFailed,
+            cause => cause,
+        };
     }
     if never_pulled(diagnostics) {
         return Cause::ImageNeverPulled;
     }
-    let stuck = diagnostics.stuck().is_some_and(|(_, words)| NO_START.contains(&&*words.reason));
-    if stuck { Cause::NeverStarted } else { Cause::Unexplained }
+    match diagnostics.stuck().filter(|(_, words)| NO_START.contains(&&*words.reason)) {
+        Some((_, words)) => never_started(&words.message),
+        None => Cause::Unexplained,
+    }
+}
+
+/// Words of container runtimes about a container that did not start although nothing is wrong with its command: only the runtime
+/// writes the message of a container that never started.
+const BY_RUNTIME: &[&str] = &[
+    "nvidia-container-cli",
+    "nvidia-container-runtime",
+    "error running hook",
+    "error running prestart hook",
+    "error running createRuntime hook",
+    "unresolvable CDI devices",
+    "cgroup",
+    "no space left on device",
+    "resource temporarily unavailable",
+    "too many open files",
+    "failed to start shim",
+    "context deadline exceeded",
+];
+
+/// A container that did not start: by its own command, configuration or mounts, or by the runtime.
+fn never_started(message: &str) -> Cause {
+    let by_runtime = BY_RUNTIME.iter().any(|words| message.contains(words));
+    if by_runtime { Cause::RuntimeError } else { Cause::NeverStarted }
 }
 
 /// How the container itself exited: the runtime's reason first, then the exit code.
@@ -229,7 +302,7 @@ fn of_container(ended: &Ended) -> Cause {
     match ended.reason.as_deref() {
         Some("OOMKilled") => Cause::OomKilled,
         Some("ContainerStatusUnknown") => Cause::NodeLost,
-        Some(reason) if NO_START.contains(&reason) => Cause::NeverStarted,
+        Some(reason) if NO_START.contains(&reason) => never_started(ended.message.as_deref().unwrap_or_default()),
         _ => match ended.code {
             52 => Cause::JvmOom,
             126 | 127 => Cause::NeverStarted,
@@ -300,6 +373,17 @@ mod tests {
         assert_eq!(of(&failed_status(spark, 139, "Error")), Cause::Error);
         assert_eq!(of(&failed_status(spark, 128, "StartError")), Cause::NeverStarted);
         assert_eq!(of(&failed_status(spark, 127, "Error")), Cause::NeverStarted);
+        let message = "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: \
+            error during container init: error running hook #0: exit status 1, stderr: nvidia-container-cli: initialization error: \
+            nvml error: driver not loaded: unknown";
+        let start = |message: &str| {
+            of(&format!(
+                r#"{{"phase":"Failed","containerStatuses":[{{"name":"{spark}","state":{{"terminated":{{"exitCode":128,"reason":"StartError",
+                "message":"{message}"}}}}}}]}}"#
+            ))
+        };
+        assert_eq!(start(message), Cause::RuntimeError);
+        assert_eq!(start(r#"exec: \"spark\": executable file not found in $PATH: unknown"#), Cause::NeverStarted);
         assert_eq!(of(&failed_status(spark, 137, "ContainerStatusUnknown")), Cause::NodeLost);
         assert_eq!(of(&failed_status("istio-proxy", 1, "Error")), Cause::CompanionFailed);
         assert_eq!(of(r#"{"phase":"Failed"}"#), Cause::Unexplained);
@@ -311,6 +395,13 @@ mod tests {
             of(&format!(r#"{{"phase":"Failed","reason":"{reason}","message":"{message}"}}"#))
         };
         assert_eq!(failed("Evicted", "The node was low on resource: memory."), Cause::Evicted);
+        for own in [
+            r#"Usage of EmptyDir volume \"spark-local-dir-1\" exceeds the limit \"10Gi\". "#,
+            "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. ",
+            r#"Container spark-kubernetes-executor exceeded its local ephemeral storage limit \"1Gi\". "#,
+        ] {
+            assert_eq!(failed("Evicted", own), Cause::StorageExceeded, "{own}");
+        }
         assert_eq!(failed("OutOfcpu", ""), Cause::AdmissionRefused);
         assert_eq!(failed("NodeAffinity", ""), Cause::AdmissionRefused);
         assert_eq!(failed("Preempting", ""), Cause::Preempted);
@@ -327,8 +418,8 @@ mod tests {
             ))
         };
         assert_eq!(disrupted("PreemptionByScheduler", "preempted by x"), Cause::Preempted);
-        // Its kubelet says how the container exited: the node is drained, not lost.
-        assert_eq!(disrupted("DeletionByTaintManager", ""), Cause::Evicted);
+        // Its kubelet says how the container exited: the node is not lost.
+        assert_eq!(disrupted("DeletionByTaintManager", ""), Cause::NodeTainted);
         let silent = r#"{"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True","reason":"DeletionByTaintManager"}]}"#;
         assert_eq!(of(silent), Cause::NodeLost);
         assert_eq!(disrupted("DeletionByPodGC", ""), Cause::NodeLost);
@@ -380,6 +471,35 @@ mod tests {
         assert_eq!(by_whom(disrupted.diagnostics.as_ref().unwrap()).unwrap(), "EvictionByEvictionAPI: by api");
         let unknown = executor(r#","deletionTimestamp":"2026-11-21T00:00:00Z""#, r#"{"phase":"Running"}"#);
         assert_eq!(by_whom(unknown.diagnostics.as_ref().unwrap()), None);
+    }
+
+    #[test]
+    fn failed_init_container_is_not_the_executors_error() {
+        let status = |name: &str, code: i32| {
+            format!(
+                r#"{{"phase":"Failed","initContainerStatuses":[{{"name":"{name}","state":{{"terminated":{{"exitCode":{code},"reason":"Error"}}}}}}],
+                "containerStatuses":[{{"name":"spark-kubernetes-executor","state":{{"waiting":{{"reason":"PodInitializing"}}}}}}]}}"#
+            )
+        };
+        assert_eq!(of(&status("fetch", 1)), Cause::InitFailed);
+        assert_eq!(of(&status("fetch", 137)), Cause::InitFailed);
+        let json = format!(
+            r#"{{"metadata":{{"name":"e","namespace":"n","uid":"u","labels":{{"spark-role":"executor","spark-app-selector":"a"}}}},
+            "spec":{{"restartPolicy":"Never","initContainers":[{{"name":"proxy","restartPolicy":"Always"}}]}},"status":{}}}"#,
+            status("proxy", 1)
+        );
+        let pod = Pod::read_whole(json.as_bytes()).unwrap();
+        let Some(ObservedPod::Executor(_, executor)) = ObservedPod::of(&pod, &SchedulingKeys::default()) else {
+            panic!()
+        };
+        assert_eq!(cause(&executor, Removal::Present), Cause::CompanionFailed, "a sidecar");
+    }
+
+    #[test]
+    fn blame_is_unknown_where_the_pod_does_not_show_it() {
+        let unknown: Vec<Cause> = Cause::ALL.iter().copied().filter(|cause| cause.blame() == Blame::Unknown).collect();
+        assert_eq!(unknown, [Cause::Killed, Cause::Vanished, Cause::Unexplained]);
+        assert!(Cause::ALL.iter().all(|cause| !cause.by_app() || cause.group() != CauseGroup::Cluster));
     }
 
     #[test]

@@ -105,8 +105,8 @@ kinds! {
     ImageError = "image-error", true, "check the node's disk, its registry credentials and its way to the registry";
     /// It evicted executors because it ran short of a resource of its own.
     Pressure = "pressure", false, "kubectl describe node shows the condition; check what uses the resource beside pods, and the reserved resources of the kubelet";
-    /// Something on it killed executors with SIGKILL, and no limit of theirs was reached: often the kernel, out of memory.
-    Killed = "killed", true, "dmesg on the node shows whether the kernel ran out of memory: then reserve memory for the system (kubelet systemReserved), or let pods request what they use";
+    /// A signal killed executors on it, and it is unknown who sent it: no OOM kill, eviction or deletion is reported.
+    Killed = "killed", true, "raise spark.executor.memoryOverhead, and look into the kernel log of the node (dmesg): if the kernel ran out of memory, reserve memory for the system (kubelet systemReserved), or let pods request what they use";
     /// It was lost: its kubelet stopped answering.
     Lost = "lost", false, "check the machine and its kubelet";
 }
@@ -185,6 +185,12 @@ pub(super) fn of_exit(exit: &Exit) -> Option<Found> {
         Cause::NodeLost => Some(Found::new(FaultKind::Lost, message)),
         Cause::Killed => diagnostics.ended().find(|(_, ended)| ended.code == SIGKILL).map(|(container, _)| {
             Found::new(FaultKind::Killed, &format!("container {} exited with code {SIGKILL}", container.name))
+        }),
+        // The runtime's own words: the application's command has not run.
+        Cause::RuntimeError => of_waiting(diagnostics).or_else(|| of_ended(diagnostics)).or_else(|| {
+            let ended = diagnostics.ended().find(|(_, ended)| ended.code != 0).map(|(_, ended)| ended);
+            let words = ended.and_then(|ended| ended.message.as_deref()).unwrap_or(message);
+            Some(Found::new(FaultKind::ContainerError, words))
         }),
         _ => of_waiting(diagnostics).or_else(|| of_ended(diagnostics)),
     }

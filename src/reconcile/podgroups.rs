@@ -330,8 +330,8 @@ fn update(
         match have {
             Some(have) if want < have => {
                 reason = Some(Reason::GangLowered);
-                // A running gang needs no Event; for a waiting one it explains why it can start now.
-                if named.members.iter().any(|member| member.pending > 0) {
+                // For a waiting gang an Event explains why it can start now.
+                if !desired.started && named.members.iter().any(|member| member.pending > 0) {
                     actions.extend(size_event(context, named, Reason::GangLowered, lowered(key, have, desired)));
                 }
             }
@@ -419,6 +419,12 @@ fn collect(context: &PlanContext<'_>, key: &GroupKey, group: &Group, state: &mut
         .collect()
 }
 
+/// Whether a PodGroup is not that of an earlier driver, whose start says nothing about this one's.
+fn is_of(group: &Group, named: &GroupMembers<'_>) -> bool {
+    let driver = named.driver();
+    group.owner.as_ref().is_none_or(|owner| driver.is_none_or(|driver| driver.uid == owner.uid))
+}
+
 fn desired_group(
     context: &PlanContext<'_>,
     key: &GroupKey,
@@ -437,7 +443,9 @@ fn desired_group(
     let counted = || set.counts.iter().copied().filter(is_counted);
     let live = living(set) + others.map(living).sum::<usize>();
     let created = counted().map(|counts| counts.highest_id).max().unwrap_or_default();
-    let ran: usize = counted().map(|counts| counts.ran).sum();
+    // A tenant's pod must not end the start of another's gang.
+    let is_trusted = |counts: &&TemplateCounts| counts.is_proven || context.snapshot.signing_key().is_none();
+    let ran: usize = counted().filter(is_trusted).map(|counts| counts.ran).sum();
     // If any member is proven, unproven ones count neither for the size nor for the resources.
     let members: Vec<&&TemplateCounts> = named
         .members
@@ -450,7 +458,7 @@ fn desired_group(
         conf,
         requested: effective.min_member,
         replicas: replicas(context, set),
-        started: remembered || present.is_some_and(|group| group.started),
+        started: remembered || present.is_some_and(|group| group.started && is_of(group, named)),
         waves_must_run: counted().any(|counts| counts.live > 0 && !counts.template.knows_profiles),
         created: to_u32(created),
         live: to_u32(live as u64),
@@ -572,13 +580,6 @@ fn count(spec: &Value) -> Option<u32> {
 }
 
 fn lowered(key: &GroupKey, have: u32, desired: &DesiredGroup) -> String {
-    if desired.started {
-        let count = desired.spec.min_member;
-        return format!(
-            "gang {}: lowered from {have} to {count}: it has started, and its new executors wait for room only",
-            key.name
-        );
-    }
     let target = desired.sizes.map_or(1, |sizes| sizes.target);
     format!(
         "gang {}: lowered from {have} to {} so that it can start: the application requests {target} executors, {} are pending or running, {} of them in this gang",

@@ -19,6 +19,7 @@ use crate::spark::resources::{self, ResourceList};
 use crate::spark::role::Role;
 use crate::spark::state::ExecutorPodState;
 use crate::spark::status::{Condition, ContainerStatus};
+use crate::spark::text::Text;
 
 /// An observed pod, in the form in which the snapshot stores it.
 #[derive(Clone, Debug)]
@@ -567,12 +568,18 @@ fn life(pod: &Pod<'_>) -> DriverPhase {
     }
 }
 
-/// Its own container decides: a sidecar that fails later changes nothing of what the driver did.
+/// Its own container decides: a sidecar that fails later changes nothing of what the driver did. A driver that was disrupted has not
+/// succeeded, whatever code it exits with.
 fn has_failed(pod: &Pod<'_>) -> bool {
-    match spark_status(pod).and_then(ContainerStatus::terminated) {
-        Some(ended) => ended.exit_code != 0,
-        None => pod.status.phase.as_deref() == Some("Failed"),
-    }
+    let is_failed = pod.status.phase.as_deref() == Some("Failed");
+    let Some(ended) = spark_status(pod).and_then(ContainerStatus::terminated) else { return is_failed };
+    let time = |text: Option<&Text<'_>>| text?.parse::<jiff::Timestamp>().ok();
+    let is_disruption = |condition: &&Condition<'_>| condition.kind == "DisruptionTarget" && condition.status == "True";
+    let disruption = pod.status.conditions.iter().find(is_disruption);
+    let disrupted = disruption.and_then(|condition| time(condition.last_transition_time.as_ref()));
+    let had_ended = disrupted.zip(time(ended.finished_at.as_ref())).is_some_and(|(at, finished)| finished < at);
+    let was_disrupted = pod.status.reason.is_some() || disruption.is_some();
+    ended.exit_code != 0 || (is_failed && was_disrupted && !had_ended)
 }
 
 /// The status of the container that runs the executor or the driver.
@@ -643,6 +650,17 @@ mod tests {
         };
         assert!(!pod(0) && pod(1));
         assert!(has_failed(&Pod::read_whole(br#"{"status":{"phase":"Failed","reason":"Evicted"}}"#).unwrap()));
+        // It ends with 0 on SIGTERM.
+        let disrupted = |finished: &str| {
+            let json = format!(
+                r#"{{"metadata":{{"labels":{{"spark-role":"driver"}}}},"spec":{{"containers":[{{"name":"main","args":["driver"]}}]}},
+                "status":{{"phase":"Failed","reason":"Evicted","conditions":[{{"type":"DisruptionTarget","status":"True",
+                "lastTransitionTime":"2026-11-27T10:00:00Z"}}],"containerStatuses":[{{"name":"main","state":{{"terminated":
+                {{"exitCode":0,"finishedAt":"{finished}"}}}}}}]}}}}"#
+            );
+            has_failed(&Pod::read_whole(json.as_bytes()).unwrap())
+        };
+        assert!(disrupted("2026-11-27T10:00:20Z") && !disrupted("2026-11-27T09:00:00Z"));
     }
 
     #[test]

@@ -106,13 +106,16 @@ impl Default for AppConf {
 impl AppConf {
     /// Reads the text of `spark.properties` of a driver that runs: it accepted the sizes, in whichever units of its version.
     pub fn parse(text: &str) -> AppConf {
-        AppConf::parse_as(text, SparkVersion::NEWEST)
+        AppConf::parse_as(text, SparkVersion::NEWEST, |_| None)
     }
 
-    /// Reads it as a driver of this version will.
-    pub fn parse_as(text: &str, version: SparkVersion) -> AppConf {
+    /// Reads it as a driver of this version will. `resolve` returns the value of a setting that refers to others.
+    pub fn parse_as<'r>(text: &str, version: SparkVersion, resolve: impl Fn(&str) -> Option<&'r str>) -> AppConf {
         let mut raw = Builder::new(version);
-        properties::each(text, |key, value| raw.set(key, value.trim()));
+        properties::each(text, |key, value| {
+            let resolved = if value.contains("${") { resolve(key) } else { None };
+            raw.set(key, resolved.unwrap_or(value).trim());
+        });
         raw.finish()
     }
 }
@@ -359,8 +362,8 @@ impl Given {
         let pyspark = if self.python { self.pyspark_memory.unwrap_or(Ok(0))? } else { 0 };
         let total = memory.saturating_add(overhead).saturating_add(off_heap).saturating_add(pyspark);
         let mut list = ResourceList::default();
-        let cores = self.request_cores.clone().or_else(|| self.cores.clone());
-        list.set("cpu", cores.unwrap_or_else(|| Ok(Quantity::units(1)))?);
+        let cores = self.request_cores.or(self.cores);
+        list.set("cpu", cores.unwrap_or(Ok(Quantity::units(1)))?);
         list.set("memory", Quantity::mebibytes(total));
         for (name, device) in &self.devices {
             if let (Some(amount), Some(vendor)) = (device.amount, &device.vendor)
@@ -520,7 +523,7 @@ mod tests {
             assert_eq!(mebibytes(text, SparkVersion::new(4, 1, 4)), None, "{text}");
         }
         assert_eq!(executor("spark.executor.memory=4Gi\nspark.executor.memoryOverhead=1Gi"), "1 cpu, 5Gi memory");
-        let old = AppConf::parse_as("spark.executor.memory=4Gi", SparkVersion::new(3, 5, 9));
+        let old = AppConf::parse_as("spark.executor.memory=4Gi", SparkVersion::new(3, 5, 9), |_| None);
         assert_eq!(old.executor, Err("spark.executor.memory"));
     }
 

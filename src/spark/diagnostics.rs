@@ -75,7 +75,7 @@ pub struct ContainerDiagnostics {
     pub name: Box<str>,
     /// Its image.
     pub image: Box<str>,
-    /// Whether it is an init container.
+    /// Whether it is an init container, and no sidecar.
     pub init: bool,
     /// Its state.
     pub state: ContainerStateKind,
@@ -135,7 +135,9 @@ impl PodDiagnostics {
         {
             return None;
         }
-        let init = status.init_container_statuses.iter().map(|container| (true, container));
+        // A sidecar is an init container by its place only.
+        let is_init = |container: &ContainerStatus<'_>| !pod.sidecars().any(|name| container.name == name);
+        let init = status.init_container_statuses.iter().map(|container| (is_init(container), container));
         let main = status.container_statuses.iter().map(|container| (false, container));
         Some(Arc::new(PodDiagnostics {
             reason: status.reason.as_deref().map(|text| cut(text, MAX_WORD)),
@@ -166,8 +168,10 @@ impl PodDiagnostics {
 
     /// Whether its node or the control plane may have ended the pod; `lifecycle::cause` decides.
     pub fn may_be_ended_by_cluster(&self) -> bool {
-        let is_lost = |ended: &Ended| ended.reason.as_deref() == Some("ContainerStatusUnknown");
-        self.reason.is_some() || self.disruption.is_some() || self.ended().any(|(_, ended)| is_lost(ended))
+        // ContainerStatusUnknown, or a runtime that could not start the container.
+        let is_odd =
+            |ended: &Ended| !matches!(ended.reason.as_deref(), None | Some("Completed" | "Error" | "OOMKilled"));
+        self.reason.is_some() || self.disruption.is_some() || self.ended().any(|(_, ended)| is_odd(ended))
     }
 
     /// Whether the executor's container had exited before the deletion was requested.

@@ -250,6 +250,15 @@ impl<'a> Pod<'a> {
         self.containers().iter().map(|container| container.name.as_str())
     }
 
+    /// Names of its sidecars: init containers that run as long as the pod (KEP-753); none if the workload was left raw.
+    pub fn sidecars(&self) -> impl Iterator<Item = &str> {
+        let init = match &self.body {
+            Body::Read(workload) => workload.init_containers.as_slice(),
+            Body::Raw(_) => &[],
+        };
+        init.iter().filter(|container| container.restarts_always).map(|container| container.name.as_str())
+    }
+
     fn containers(&self) -> &[Container<'a>] {
         match &self.body {
             Body::Read(workload) => &workload.containers,

@@ -137,7 +137,7 @@ impl DriverStatus {
             why: Some(format!("the pod cannot be read: {error}")),
             is_over: matches!(state, "succeeded" | "failed"),
             is_driver: owned(&["metadata", "labels", labels::ROLE]).as_deref() == Some(labels::ROLE_DRIVER),
-            container: list(&value, &["spec", "containers"]).first().map(|first| text(first, &["name"]).to_owned()),
+            container: container(&value),
             phase,
             namespace,
             name,
@@ -171,6 +171,15 @@ impl DriverStatus {
     pub fn has_succeeded(&self) -> Option<bool> {
         self.is_over.then_some(self.state == "succeeded")
     }
+}
+
+/// The same rule as [`Pod::spark_container`], for a pod that cannot be read.
+fn container(pod: &Value) -> Option<String> {
+    let containers = list(pod, &["spec", "containers"]);
+    let is_named = |container: &&Value| text(container, &["name"]) == labels::DRIVER_CONTAINER;
+    let drives = |container: &&Value| list(container, &["args"]).first().and_then(Value::as_str) == Some("driver");
+    let found = containers.iter().find(is_named).or_else(|| containers.iter().find(drives)).or(containers.first())?;
+    Some(text(found, &["name"]).to_owned())
 }
 
 fn state_of<'v>(pod: &'v Value, container: &str) -> Option<&'v Value> {

@@ -11,7 +11,6 @@ use crate::json::{self, text};
 use crate::policy::Policies;
 use crate::policy::overrides::{self, Source};
 use crate::snapshot::{Change, Conf, Namespace, ObservedPod, PodChange, RelatedChange, Snapshot};
-use crate::spark::conf::AppConf;
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
@@ -91,7 +90,7 @@ pub fn preview(submission: &Submission, policies: &Policies, namespace: Option<&
         let name = submission.namespace.as_str().into();
         snapshot.apply(Change::Related(RelatedChange::Namespace(name, namespace.clone())));
     }
-    let conf = submission.conf();
+    let conf = submission.conf.clone();
 
     let mut driver = submission.pod.clone();
     json::set(&mut driver, &["metadata", "namespace"], submission.namespace.clone());
@@ -115,7 +114,7 @@ pub fn preview(submission: &Submission, policies: &Policies, namespace: Option<&
     };
     let creator = json!({"username": format!("system:serviceaccount:{}:{account}", submission.namespace), "extra": {
         "authentication.kubernetes.io/pod-name": [name], "authentication.kubernetes.io/pod-uid": [UID]}});
-    let (executor, second) = decided(&executor(submission, &conf)?, &creator, &snapshot, policies)?;
+    let (executor, second) = decided(&executor(submission)?, &creator, &snapshot, policies)?;
 
     let policy = second.policy.as_deref().and_then(|name| policies.named(name));
     let json = executor.to_string();
@@ -194,7 +193,7 @@ fn decided(pod: &Value, user: &Value, snapshot: &Snapshot, policies: &Policies) 
 }
 
 /// An executor, as far as the webhook reads it (`BasicExecutorFeatureStep`).
-fn executor(submission: &Submission, conf: &AppConf) -> Result<Value, String> {
+fn executor(submission: &Submission) -> Result<Value, String> {
     let name = text(&submission.pod, &["metadata", "name"]);
     let prefix = name.strip_suffix("-driver").unwrap_or(name);
     let mut metadata = json!({"name": format!("{prefix}-exec-1"), "namespace": submission.namespace,
@@ -208,7 +207,7 @@ fn executor(submission: &Submission, conf: &AppConf) -> Result<Value, String> {
     }
     let mut spec = json!({"restartPolicy": "Never", "containers": [{"name": labels::EXECUTOR_CONTAINER, "image": "spark",
         "env": [{"name": labels::ENV_DRIVER_URL, "value": format!("spark://CoarseGrainedScheduler@{name}.{}:7078", submission.namespace)}],
-        "resources": {"requests": submission.executor_requests(conf).map_err(|error| error.to_string())?.to_json()}}]});
+        "resources": {"requests": submission.executor_requests().map_err(|error| error.to_string())?.to_json()}}]});
     let named =
         |key: &str| submission.settings(key).into_iter().find(|(rest, _)| rest.is_empty()).map(|(_, value)| value);
     let scheduler =

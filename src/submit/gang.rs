@@ -10,14 +10,14 @@ use super::steps::TEMPLATE_KEY;
 use crate::annotations::{EXECUTOR_RESOURCES, MIN_MEMBER};
 use crate::gang::size::SizeFacts;
 use crate::json::{list, list_mut, map_mut, set, text};
-use crate::spark::conf::{AppConf, Setting};
+use crate::spark::conf::Setting;
 use crate::spark::labels::PROPERTIES_KEY;
 use crate::spark::pod::Pod;
 use crate::spark::resources::{self, ResourceList};
 
 impl Submission {
     /// What the ConfigMaps have under a key.
-    fn data(&self, key: &str) -> Option<&str> {
+    pub(super) fn data(&self, key: &str) -> Option<&str> {
         let maps = self.resources.iter().filter(|object| text(object, &["kind"]) == "ConfigMap");
         maps.map(|map| text(map, &["data", key])).find(|content| !content.is_empty())
     }
@@ -31,32 +31,20 @@ impl Submission {
         found
     }
 
-    /// The configuration, as the driver will read it.
-    pub fn conf(&self) -> AppConf {
-        AppConf::parse_as(self.data(PROPERTIES_KEY).unwrap_or_default(), self.version)
-    }
-
-    /// What one executor of this configuration requests, with the other containers of its template.
-    pub fn executor_requests(&self, conf: &AppConf) -> Result<ResourceList> {
-        let own = self.read(conf.executor.clone())?;
+    /// What one executor requests, with the other containers of its template.
+    pub fn executor_requests(&self) -> Result<ResourceList> {
+        let own = read(self.conf.executor.clone())?;
         let Some(template) = self.data(TEMPLATE_KEY) else { return Ok(own) };
         let named = self.settings("spark.kubernetes.executor.podTemplateContainerName").pop().map(|(_, name)| name);
         of_template(template, named.as_deref(), &own)
     }
 
-    fn read<T>(&self, setting: Setting<T>) -> Result<T> {
-        setting.map_err(|key| {
-            SubmitError::new(format!("the size of the gang is unknown: Spark {} cannot read {key}", self.version))
-        })
-    }
-
     /// Writes the number of executors of the gang, and what one of them requests, on the driver.
     pub fn add_gang(&mut self) -> Result<()> {
-        let conf = self.conf();
-        self.read(conf.allocation)?;
-        let facts = SizeFacts { conf: Some(&conf), ..SizeFacts::default() };
+        read(self.conf.allocation)?;
+        let facts = SizeFacts { conf: Some(&self.conf), ..SizeFacts::default() };
         let members = facts.sizes().map_or(1, |sizes| sizes.wanted);
-        let requests = self.executor_requests(&conf)?;
+        let requests = self.executor_requests()?;
         let annotations = map_mut(&mut self.pod, &["metadata", "annotations"]);
         for (key, value) in [(MIN_MEMBER, members.to_string()), (EXECUTOR_RESOURCES, requests.to_json().to_string())] {
             // Whoever writes an annotation of the driver in the configuration knows better.
@@ -64,6 +52,10 @@ impl Submission {
         }
         Ok(())
     }
+}
+
+fn read<T>(setting: Setting<T>) -> Result<T> {
+    setting.map_err(|key| SubmitError::new(format!("what executors request is unknown: Spark cannot read {key}")))
 }
 
 /// What an executor from this template requests: Spark's own container as the configuration says, and all others.
@@ -97,7 +89,7 @@ fn of_template(template: &str, container: Option<&str>, executor: &ResourceList)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spark::version::SparkVersion;
+    use crate::spark::conf::AppConf;
 
     fn submission(properties: &str, template: Option<&str>) -> Submission {
         let mut resources = vec![json!({"kind": "Service"})];
@@ -109,7 +101,7 @@ mod tests {
             uploads: vec![],
             pod: json!({"metadata": {"annotations": {"a": "b"}}}),
             resources,
-            version: SparkVersion::NEWEST,
+            conf: AppConf::parse(properties),
             warnings: vec![],
         }
     }

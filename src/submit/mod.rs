@@ -56,8 +56,8 @@ pub struct Submission {
     pub pod: Value,
     /// The objects that the pod owns. Their ownerReferences need the pod's uid: [`Submission::owned`] adds them.
     pub resources: Vec<Value>,
-    /// The version of Spark that reads the configuration.
-    pub version: SparkVersion,
+    /// What its configuration says of executors, as the driver will read it.
+    pub conf: AppConf,
     /// What is ignored or replaced, for people.
     pub warnings: Vec<String>,
 }
@@ -112,14 +112,16 @@ fn built(
         app_id: context.app_id,
         uploads,
         resources,
-        version,
+        conf: AppConf::default(),
         warnings: app.warnings.iter().cloned().chain(warnings).collect(),
     };
+    let properties = submission.data(labels::PROPERTIES_KEY).unwrap_or_default();
+    submission.conf = AppConf::parse_as(properties, version, |key| app.conf.get(key));
     // spark-submit does not read them.
-    let AppConf { allocation, executor, .. } = submission.conf();
-    for key in allocation.err().into_iter().chain(executor.err()) {
-        let value = app.conf.get(key).unwrap_or_default();
-        submission.warnings.push(format!("{key}: Spark {version} cannot read {value:?}, and the driver will fail"));
+    let AppConf { allocation, executor, .. } = &submission.conf;
+    for key in allocation.err().into_iter().chain(executor.as_ref().err().copied()) {
+        let value = app.conf.get(key).map_or_else(String::new, |value| format!(", which is {value:?}"));
+        submission.warnings.push(format!("Spark {version} cannot read {key}{value}: it will create no executors"));
     }
     Ok(submission)
 }

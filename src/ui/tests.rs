@@ -49,7 +49,7 @@ fn application(namespace: &str, app: &str, text: &str) -> AppReport {
         "troubled": [{"pod": text, "uid": "u", "id": 1, "state": "pending", "node": text, "why": text}],
         "ended": {"oom": 2},
         "exits": [{"pod": text, "uid": "v", "id": 2, "node": text, "at": "2026-11-24T09:57:00Z", "noticed": text, "cause": "oom",
-            "text": "out of memory", "detail": text, "isAbnormal": true, "byApp": true, "exitCode": 137, "recovery": text,
+            "text": "out of memory", "detail": text, "isAbnormal": true, "blame": "application", "exitCode": 137, "recovery": text,
             "spark": {"exitCode": 137, "causedByApp": true, "message": text}}]});
     serde_json::from_value(value).unwrap()
 }

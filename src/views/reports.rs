@@ -152,8 +152,8 @@ pub struct ExitReport {
     pub detail: String,
     /// Whether the exit is abnormal.
     pub is_abnormal: bool,
-    /// Whether the application caused it.
-    pub by_app: bool,
+    /// Who caused it: `application`, `others` or `unknown`.
+    pub blame: String,
     /// The exit code, if a container reported one.
     pub exit_code: Option<i32>,
     /// That a recovery rule deleted its pod, and why.

@@ -492,7 +492,6 @@ fn stale_list_does_not_restore_deleted_executor() {
     assert!(harness.controller.snapshot().app("default", APP).unwrap().executors().is_empty());
 }
 
-/// An executor without an owner and without a signature; only its address identifies its driver.
 /// The pod left the watch, and its absence waits for a GET. Meanwhile the deletion by a rule finds no pod.
 #[test]
 fn exit_whose_confirmation_is_overtaken_by_a_deletion_that_finds_no_pod_is_reported() {
@@ -531,6 +530,7 @@ fn answer_older_than_the_last_list_does_not_restore_deleted_executor() {
     );
 }
 
+/// An executor without an owner and without a signature; only its address identifies its driver.
 fn unowned(mut pod: PodBuilder, host: &str) -> PodBuilder {
     pod.0["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     pod.driver_url(host)

@@ -148,13 +148,12 @@ fn documented_faults_of_nodes_equal_code() {
 
 #[test]
 fn documented_causes_equal_code() {
-    let mut table = String::from(
-        "| cause | caused by the application | reported by an Event | group | description |\n|---|---|---|---|---|\n",
-    );
+    let mut table =
+        String::from("| cause | blame | reported by an Event | group | description |\n|---|---|---|---|---|\n");
     let yes = |yes: bool| if yes { "yes" } else { "no" };
     for cause in Cause::ALL {
-        let (by_app, abnormal) = (yes(cause.by_app()), yes(cause.is_abnormal()));
-        table += &format!("| `{cause}` | {by_app} | {abnormal} | {} | {} |\n", cause.group().as_str(), cause.text());
+        let (blame, abnormal) = (cause.blame().as_str(), yes(cause.is_abnormal()));
+        table += &format!("| `{cause}` | {blame} | {abnormal} | {} | {} |\n", cause.group().as_str(), cause.text());
     }
     check("reasons.md", "causes", &table);
 }

@@ -248,25 +248,32 @@ fn compare(name: &str) {
     assert!(wrong.is_empty(), "{} differences from spark-submit {name}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Captures that others made: the arguments, one a line, and the requests.
 /// spark-submit does not read the sizes of executors: their driver fails.
 #[test]
 fn size_that_the_driver_cannot_read_is_said() {
     let arguments = |size: &str| {
         let conf = format!("spark.executor.memoryOverhead={size}");
-        ["--class", "A", "--conf", "spark.kubernetes.container.image=i", "--conf", &conf, "local:///a.jar"]
-            .map(str::to_owned)
+        let more = ["--conf", "spark.kubernetes.container.image=i", "--conf", "spark.my.overhead=1g", "local:///a.jar"];
+        ["--class", "A", "--conf", &conf].into_iter().chain(more).map(str::to_owned).collect::<Vec<_>>()
     };
     let of = |size: &str, minor: u16| submitted(&arguments(size), SparkVersion::new(4, minor, 0)).unwrap();
     assert_eq!(of("1Gi", 2).warnings, [""; 0]);
     let warnings = of("1Gi", 1).warnings;
-    assert_eq!(warnings, ["spark.executor.memoryOverhead: Spark 4.1.0 cannot read \"1Gi\", and the driver will fail"]);
+    assert_eq!(
+        warnings,
+        ["Spark 4.1.0 cannot read spark.executor.memoryOverhead, which is \"1Gi\": it will create no executors"]
+    );
+    // Spark resolves a reference when it reads the setting.
+    let mut reference = of("${spark.my.overhead}", 3);
+    assert!(reference.warnings.iter().all(|warning| !warning.contains("cannot read")), "{:?}", reference.warnings);
+    reference.add_gang().unwrap();
     let mut submission = of("1.5g", 3);
     assert_eq!(submission.warnings.len(), 1);
     let error = submission.add_gang().unwrap_err().to_string();
-    assert_eq!(error, "the size of the gang is unknown: Spark 4.3.0 cannot read spark.executor.memoryOverhead");
+    assert_eq!(error, "what executors request is unknown: Spark cannot read spark.executor.memoryOverhead");
 }
 
+/// Captures that others made: the arguments, one a line, and the requests.
 #[test]
 fn objects_equal_those_of_captures_of_others() {
     let mut compared = 0;

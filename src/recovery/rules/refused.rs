@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext, is_driver_known, kept, not_of_workload};
 use crate::fault_injection::{self, Bug};
-use crate::lifecycle::cause::{Removal, cause};
+use crate::lifecycle::cause::{Cause, Removal, cause};
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::policy::{Finished, RecoveryRule};
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
@@ -23,7 +23,8 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
         return Verdict::Nothing;
     }
     let cause = cause(executor, Removal::Present);
-    if cause.group() != CauseGroup::Cluster {
+    // An eviction leaves its pod behind, whatever it was for.
+    if cause.group() != CauseGroup::Cluster && cause != Cause::StorageExceeded {
         return Verdict::Nothing;
     }
     // If its pod were deleted before the report, the next leader would treat the exit as reported.

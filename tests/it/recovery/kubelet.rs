@@ -2,6 +2,7 @@
 
 use super::*;
 use serde_json::Value;
+use spark_usher::lifecycle::cause::Cause;
 use spark_usher::recovery::report::ReportedFinding;
 use spark_usher::recovery::shortage::ShortageCause;
 use spark_usher::views;
@@ -41,7 +42,8 @@ fn each_fault_is_found_by_its_rule_with_the_kubelets_own_words() {
         } else {
             assert!(findings[0].message.contains(fault["status"]["reason"].as_str().unwrap()), "{findings:?}");
             assert_eq!(report.exits[0].cause, text("cause"), "{fault}");
-            assert!(!report.exits[0].by_app, "{fault}");
+            let cause = Cause::ALL.iter().find(|cause| cause.as_str() == text("cause")).unwrap();
+            assert_eq!(report.exits[0].blame, cause.blame().as_str(), "{fault}");
             assert_eq!(scene.deletions().len(), 1, "{fault}");
         }
         assert!(text("source").starts_with("https://github.com/"));

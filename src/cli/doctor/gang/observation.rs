@@ -135,6 +135,9 @@ pub(super) fn check_admitted(setup: &Setup, pod: &Value, joins: bool) -> Result<
             return Err(format!("the webhook applied no policy to executor {}", name(pod)));
         }
     }
+    if !joins && group_of(setup, pod).is_some() {
+        return Err(format!("executor {} joins a gang that has started, and whose count cannot change", name(pod)));
+    }
     let names_group = joins && setup.shape == Shape::Executors && setup.membership == Membership::PodGroup;
     if names_group && setup.scheduler.group_key != GroupKeyField::None && group_of(setup, pod).is_none() {
         let native = setup.scheduler.group_key == GroupKeyField::SchedulingGroup;

@@ -246,10 +246,11 @@ mod tests {
             assert_eq!(applicable(&setup(policy, "scheduling.volcano.sh/v1beta1")), [Scenario::Driver], "{policy}");
         }
         let fixed = setup("scheduler: {type: kueue}, queue: q, gang: {shape: executors}", "");
-        assert_eq!(applicable(&fixed), [Scenario::Together, Scenario::Driver]);
+        assert_eq!(applicable(&fixed), [Scenario::Together, Scenario::Replaced, Scenario::Driver]);
         assert!(fixed.numbers_on_pods() && !fixed.has_group());
         let annotations = setup("scheduler: {type: koordinator}, gang: {membership: annotations}", "");
-        assert_eq!(applicable(&annotations), [Scenario::Together, Scenario::Capacity, Scenario::Driver]);
+        let all = [Scenario::Together, Scenario::Capacity, Scenario::Replaced, Scenario::Driver];
+        assert_eq!(applicable(&annotations), all);
         let old = setup("scheduler: {type: native}", "scheduling.k8s.io/v1alpha2");
         assert!(old.applies(Scenario::Lowered).unwrap_err().contains("scheduling.k8s.io/v1alpha2 cannot be changed"));
     }

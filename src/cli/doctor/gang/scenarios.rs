@@ -143,6 +143,10 @@ impl Stage {
         for lost in observation.executors().skip(1) {
             self.end_executor(lost).await?;
         }
+        if self.setup.api.is_some_and(|api| !api.count_mutable) {
+            // Until each replica of the webhook knows that the gang has started.
+            let _ = self.hold(&started, |_| false).await?;
+        }
         let from = clock::instant();
         self.executor(&started, MEMBERS + 1).await?;
         self.all_start(&started, ALL - 1, from, "after one of two lost executors was replaced", seen).await.map(|_| ())
