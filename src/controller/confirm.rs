@@ -399,6 +399,11 @@ impl Confirmations {
         self.compare(snapshot, tombstones, version);
     }
 
+    /// The watch is interrupted, and is being restarted: it is not silent.
+    pub(super) fn watch_interrupted(&mut self, now: Instant) {
+        self.last_event = self.last_event.max(Some(now));
+    }
+
     /// If the last poll's list is not newer than `version`, the watch's position, the watch has lost the differences still open.
     pub(super) fn compare(&mut self, snapshot: &Snapshot, tombstones: &Tombstones, version: &str) {
         if self.until.as_ref().is_none_or(|(until, _)| !is_not_newer(until, version)) {

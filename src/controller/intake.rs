@@ -55,6 +55,7 @@ impl Controller {
     /// The watch of pods is interrupted.
     pub fn watch_interrupted(&mut self, now: Instant) {
         self.exits.outages.interrupted(now);
+        self.confirmations.watch_interrupted(now);
         // Events that were received before the interruption, and are not processed yet, must not end it.
         if !self.inbox.is_empty() {
             self.inbox.push(Incoming::Interrupted(now));

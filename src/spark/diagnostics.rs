@@ -184,8 +184,13 @@ impl PodDiagnostics {
         matches!((finished, asked), (Some(finished), Some(asked)) if finished < asked)
     }
 
-    /// When the pod exited, as far as it reports: when the executor's container did, else the last that did, else when its
-    /// deletion was requested, else when its status changed last.
+    /// Whether a container or the status states when the pod exited, and not only its deletion.
+    pub fn states_its_end(&self) -> bool {
+        self.changed.is_some() || self.ended().any(|(_, ended)| ended.finished.is_some())
+    }
+
+    /// When the pod exited, as far as it reports: when the executor's container did, else the last that did, else when the status of
+    /// a pod that is over changed last, else when its deletion was requested.
     pub fn ended_at(&self) -> Option<Timestamp> {
         let finished = |ended: &Ended| ended.finished.as_deref()?.parse::<Timestamp>().ok();
         let own = self.spark().and_then(|container| match &container.state {
@@ -193,7 +198,7 @@ impl PodDiagnostics {
             _ => None,
         });
         let last = || self.ended().filter_map(|(_, ended)| finished(ended)).max();
-        own.or_else(last).or_else(|| self.deletion.as_ref()?.asked).or(self.changed)
+        own.or_else(last).or(self.changed).or_else(|| self.deletion.as_ref()?.asked)
     }
 
     /// What the containers and the node report of an exit, one part each.

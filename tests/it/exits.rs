@@ -244,20 +244,25 @@ fn exit_first_observed_after_pod_was_labelled_is_possibly_reported() {
 /// The leader's clock was set back by an hour after it had reported an exit, and the pod has changed since.
 #[test]
 fn exit_that_a_leader_with_a_wrong_clock_reported_is_possibly_reported() {
-    let exited = || finished(failed(1, 137), "2027-01-15T08:00:30Z");
-    let mut harness = ControllerHarness::new(Finished::Report);
-    harness.observe(&driver());
-    harness.observe(&running(1));
-    harness.step_after(40);
-    harness.observe(&exited());
-    assert_eq!(reported_exits(&mut harness), [(1, false)]);
-    let Now { at, wall } = harness.now();
-    let hour = jiff::SignedDuration::from_hours(1);
-    let checkpoint = harness.controller.checkpoint(Now { at, wall: wall - hour });
-    let found = FoundCheckpoint { checkpoint, was_held: true, is_released: true, taken: Some(51) };
-    let mut harness = restarted_with(&[driver(), version(exited(), 30)]);
-    take_over(&mut harness, found);
-    assert_eq!(reported_exits(&mut harness), [(1, true)]);
+    let timed = finished(failed(1, 137), "2027-01-15T08:00:30Z");
+    // A kubelet's refusal has no time, and is deleted later.
+    let mut refused = version(running(1), 5).phase("Failed");
+    refused.0["status"]["reason"] = "OutOfcpu".into();
+    let mut deleted = version(refused.clone(), 30);
+    deleted.0["metadata"]["deletionTimestamp"] = "2027-01-15T08:01:10Z".into();
+    for (exited, later) in [(timed.clone(), version(timed, 30)), (refused, deleted)] {
+        let mut harness = ControllerHarness::new(Finished::Report);
+        harness.observe(&driver());
+        harness.observe(&running(1));
+        harness.step_after(40);
+        harness.observe(&exited);
+        assert_eq!(reported_exits(&mut harness), [(1, false)]);
+        let Now { at, wall } = harness.now();
+        let checkpoint = harness.controller.checkpoint(Now { at, wall: wall - jiff::SignedDuration::from_hours(1) });
+        let mut harness = restarted_with(&[driver(), later]);
+        take_over(&mut harness, FoundCheckpoint { checkpoint, was_held: true, is_released: true, taken: Some(51) });
+        assert_eq!(reported_exits(&mut harness), [(1, true)]);
+    }
 }
 
 #[test]
