@@ -260,7 +260,9 @@ fn message_contains(diagnostics: &PodDiagnostics, word: &str) -> bool {
 fn failed(diagnostics: &PodDiagnostics) -> Cause {
     if let Some((container, ended)) = diagnostics.ended().find(|(_, ended)| ended.code != 0) {
         return match of_container(ended) {
-            _ if container.init => Cause::InitFailed,
+            // Its own error; what killed it, or did not start it, is another matter.
+            Cause::Error | Cause::JvmOom if container.init => Cause::InitFailed,
+            cause if container.init => cause,
             _ if container.name != diagnostics.spark_container => Cause::CompanionFailed,
             cause => cause,
         };
@@ -274,16 +276,17 @@ fn failed(diagnostics: &PodDiagnostics) -> Cause {
     }
 }
 
-/// Words of container runtimes about a container that did not start although nothing is wrong with its command: only the runtime
-/// writes the message of a container that never started.
+/// Words of container runtimes about a container that did not start although nothing is wrong with its command.
 const BY_RUNTIME: &[&str] = &[
     "nvidia-container-cli",
     "nvidia-container-runtime",
     "error running hook",
     "error running prestart hook",
     "error running createRuntime hook",
+    "error running createContainer hook",
+    "error running startContainer hook",
+    "error executing hook",
     "unresolvable CDI devices",
-    "cgroup",
     "no space left on device",
     "resource temporarily unavailable",
     "too many open files",
@@ -293,7 +296,9 @@ const BY_RUNTIME: &[&str] = &[
 
 /// A container that did not start: by its own command, configuration or mounts, or by the runtime.
 fn never_started(message: &str) -> Cause {
-    let by_runtime = BY_RUNTIME.iter().any(|words| message.contains(words));
+    // The image asks for another driver.
+    let by_image = message.contains("requirement error: unsatisfied condition");
+    let by_runtime = !by_image && BY_RUNTIME.iter().any(|words| message.contains(words));
     if by_runtime { Cause::RuntimeError } else { Cause::NeverStarted }
 }
 
@@ -383,6 +388,8 @@ mod tests {
             ))
         };
         assert_eq!(start(message), Cause::RuntimeError);
+        let newer = "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4";
+        assert_eq!(start(newer), Cause::NeverStarted, "the image asks for it");
         assert_eq!(start(r#"exec: \"spark\": executable file not found in $PATH: unknown"#), Cause::NeverStarted);
         assert_eq!(of(&failed_status(spark, 137, "ContainerStatusUnknown")), Cause::NodeLost);
         assert_eq!(of(&failed_status("istio-proxy", 1, "Error")), Cause::CompanionFailed);
@@ -420,7 +427,8 @@ mod tests {
         assert_eq!(disrupted("PreemptionByScheduler", "preempted by x"), Cause::Preempted);
         // Its kubelet says how the container exited: the node is not lost.
         assert_eq!(disrupted("DeletionByTaintManager", ""), Cause::NodeTainted);
-        let silent = r#"{"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True","reason":"DeletionByTaintManager"}]}"#;
+        let silent = r#"{"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True","reason":"DeletionByTaintManager"}],
+            "initContainerStatuses":[{"name":"fetch","state":{"terminated":{"exitCode":0,"finishedAt":"2026-11-27T10:00:00Z"}}}]}"#;
         assert_eq!(of(silent), Cause::NodeLost);
         assert_eq!(disrupted("DeletionByPodGC", ""), Cause::NodeLost);
         assert_eq!(disrupted("EvictionByEvictionAPI", ""), Cause::Evicted);
@@ -482,7 +490,8 @@ mod tests {
             )
         };
         assert_eq!(of(&status("fetch", 1)), Cause::InitFailed);
-        assert_eq!(of(&status("fetch", 137)), Cause::InitFailed);
+        assert_eq!(of(&status("fetch", 137)), Cause::Killed);
+        assert_eq!(of(&status("fetch", 1).replace(r#""Error""#, r#""OOMKilled""#)), Cause::OomKilled);
         let json = format!(
             r#"{{"metadata":{{"name":"e","namespace":"n","uid":"u","labels":{{"spark-role":"executor","spark-app-selector":"a"}}}},
             "spec":{{"restartPolicy":"Never","initContainers":[{{"name":"proxy","restartPolicy":"Always"}}]}},"status":{}}}"#,

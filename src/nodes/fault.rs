@@ -190,7 +190,9 @@ pub(super) fn of_exit(exit: &Exit) -> Option<Found> {
         Cause::RuntimeError => of_waiting(diagnostics).or_else(|| of_ended(diagnostics)).or_else(|| {
             let ended = diagnostics.ended().find(|(_, ended)| ended.code != 0).map(|(_, ended)| ended);
             let words = ended.and_then(|ended| ended.message.as_deref()).unwrap_or(message);
-            Some(Found::new(FaultKind::ContainerError, words))
+            let lower = words.to_ascii_lowercase();
+            let is_by_pod = BY_POD.iter().any(|words| lower.contains(words));
+            (!is_by_pod).then(|| Found::new(FaultKind::ContainerError, words))
         }),
         _ => of_waiting(diagnostics).or_else(|| of_ended(diagnostics)),
     }

@@ -578,7 +578,8 @@ fn has_failed(pod: &Pod<'_>) -> bool {
     let disruption = pod.status.conditions.iter().find(is_disruption);
     let disrupted = disruption.and_then(|condition| time(condition.last_transition_time.as_ref()));
     let had_ended = disrupted.zip(time(ended.finished_at.as_ref())).is_some_and(|(at, finished)| finished < at);
-    let was_disrupted = pod.status.reason.is_some() || disruption.is_some();
+    // Older kubelets evict without the condition. A deadline is that of the whole pod.
+    let was_disrupted = disruption.is_some() || pod.status.reason.as_deref() == Some("Evicted");
     ended.exit_code != 0 || (is_failed && was_disrupted && !had_ended)
 }
 

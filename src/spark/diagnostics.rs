@@ -148,7 +148,7 @@ impl PodDiagnostics {
             spark_container: cut(pod.spark_container(), MAX_WORD),
             exit_code: exit_code(pod),
             deletion: deleting.then(|| deletion(pod)),
-            changed: if is_final { changed(status) } else { None },
+            changed: changed(status).filter(|_| matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"))),
         }))
     }
 
@@ -157,9 +157,13 @@ impl PodDiagnostics {
         self.containers.iter().find(|container| !container.init && container.name == self.spark_container)
     }
 
-    /// The containers that exited, the executor's own first.
+    /// The containers that exited, the executor's own first. An init container that did its work is none of them.
     pub fn ended(&self) -> impl Iterator<Item = (&ContainerDiagnostics, &Ended)> {
+        let has_worked = |container: &ContainerDiagnostics| {
+            container.init && matches!(&container.state, ContainerStateKind::Ended(ended) if ended.code == 0)
+        };
         let others = self.containers.iter().filter(|container| container.name != self.spark_container);
+        let others = others.filter(move |container| !has_worked(container));
         self.spark().into_iter().chain(others).filter_map(|container| match &container.state {
             ContainerStateKind::Ended(ended) => Some((container, ended)),
             _ => None,
@@ -367,6 +371,21 @@ mod tests {
         assert_eq!(deletion("2026-11-21T00:00:29Z").writer.as_deref(), Some("fabric8-kubernetes-client"));
         assert_eq!(deletion("2026-11-21T00:00:20Z").writer, None, "long before");
         assert_eq!(deletion("x").finalizers, ["a/b".into()]);
+    }
+
+    #[test]
+    fn deleted_pending_pod_ended_when_its_deletion_was_requested() {
+        let pod = |phase: &str| {
+            format!(
+                r#"{{"metadata":{{"deletionTimestamp":"2026-11-21T00:21:00Z","deletionGracePeriodSeconds":30}},"status":{{"phase":"{phase}",
+                "conditions":[{{"type":"PodScheduled","status":"True","lastTransitionTime":"2026-11-21T00:00:00Z"}}],
+                "initContainerStatuses":[{{"name":"i","state":{{"terminated":{{"exitCode":0,"finishedAt":"2026-11-21T00:00:05Z"}}}}}}]}}}}"#
+            )
+        };
+        let ended = |phase: &str| diagnostics(&pod(phase), true).unwrap().ended_at().unwrap().to_string();
+        assert_eq!(ended("Pending"), "2026-11-21T00:20:30Z");
+        assert_eq!(ended("Failed"), "2026-11-21T00:00:00Z", "its status changed last then");
+        assert!(!diagnostics(&pod("Pending"), true).unwrap().states_its_end());
     }
 
     #[test]

@@ -153,6 +153,7 @@ pub struct ExitReport {
     /// Whether the exit is abnormal.
     pub is_abnormal: bool,
     /// Who caused it: `application`, `others` or `unknown`.
+    #[serde(default)]
     pub blame: String,
     /// The exit code, if a container reported one.
     pub exit_code: Option<i32>,

@@ -23,8 +23,9 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
         return Verdict::Nothing;
     }
     let cause = cause(executor, Removal::Present);
-    // An eviction leaves its pod behind, whatever it was for.
-    if cause.group() != CauseGroup::Cluster && cause != Cause::StorageExceeded {
+    // An eviction leaves its pod behind, whatever it was for. A container that the runtime could not start is a failure like others.
+    let is_left = cause.group() == CauseGroup::Cluster && cause != Cause::RuntimeError;
+    if !is_left && cause != Cause::StorageExceeded {
         return Verdict::Nothing;
     }
     // If its pod were deleted before the report, the next leader would treat the exit as reported.

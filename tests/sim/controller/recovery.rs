@@ -577,7 +577,8 @@ impl Sim {
             let is_its = |uid: &str| uid.starts_with(&format!("exec-{}-", app.number));
             let lately = |at: Duration| at + super::SETTLED_WITHIN >= super::END;
             let replaced_soon = self.truth.exits.iter().filter(|(uid, at)| is_its(uid) && lately(**at)).count();
-            let is_stopping = |pod: &&Pod| pod.app == app.number && pod.deleting.is_some() && !pod.is_finished();
+            let is_stopping =
+                |pod: &&Pod| pod.app == app.number && pod.deleting.is_some_and(lately) && !pod.is_finished();
             let replaced_soon = replaced_soon + self.truth.pods.values().filter(is_stopping).count();
             let is_running = self.driver_is_running(&app) == Some(true) && !app.is_starved && app.launcher.is_none();
             if is_running && live + replaced_soon < app.target {
