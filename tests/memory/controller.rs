@@ -55,7 +55,7 @@ fn one_large_application() {
             expected("a minute without events", [1, 0, 0], 8.9),
             expected("a poll in which every pod is newer", [0, 0, 0], 1.8),
             expected("a relist of all pods", [2, 0, 0], 4.8),
-            expected("every executor fails, then ten minutes", [20, 0, 1000], 23.8),
+            expected("every executor fails, then ten minutes", [20, 0, 1000], 24.8),
             expected("every executor is deleted, then ten minutes", [14, 0, 0], 15.2),
         ],
     );
