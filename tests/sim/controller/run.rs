@@ -93,7 +93,7 @@ const FOUND_BY_SEED: &[(Bug, u64)] = &[
     (Bug::VanishedAtOnce, 100),
     (Bug::VanishedNever, 20),
     (Bug::WarnActs, 4),
-    (Bug::ZombieAtOnce, 115),
+    (Bug::ZombieAtOnce, 126),
 ];
 
 #[test]
