@@ -108,7 +108,7 @@ pub(super) fn executor(
     }
     let joins = shape != Shape::Pods && !metadata.no_group_key && !has_started;
     let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, &resolution.creator, draft);
-    note_unknown(scheduler, metadata.unknown, conf_of(context, driver), draft);
+    note_unknown(context, scheduler, metadata.unknown, driver, draft);
     if metadata.not_fixed {
         draft.note(
             Reason::GangNotFixed,
@@ -205,7 +205,7 @@ pub(super) fn driver(
         .filter(|_| effective.shape == Shape::App)
         .map(|selector| policy.gang.name.render(name, selector));
     let ours = join(context, scheduler, group.as_deref(), &mut metadata, creator, draft);
-    note_unknown(scheduler, metadata.unknown, None, draft);
+    note_unknown(context, scheduler, metadata.unknown, None, draft);
     for (place, key, value) in metadata.set {
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
@@ -428,9 +428,16 @@ fn conf_of<'c>(context: &MutationContext<'c, '_>, driver: Option<&DriverPod>) ->
     context.snapshot.conf(&app, driver?)
 }
 
-fn note_unknown(scheduler: &GangScheduler, unknown: &[&str], conf: Option<&AppConf>, draft: &mut Draft<'_>) {
+fn note_unknown(
+    context: &MutationContext<'_, '_>,
+    scheduler: &GangScheduler,
+    unknown: &[&str],
+    driver: Option<&DriverPod>,
+    draft: &mut Draft<'_>,
+) {
     if !unknown.is_empty() {
         let set = unknown.join(" and ");
+        let conf = conf_of(context, driver);
         let unreadable = conf.and_then(|conf| conf.allocation.err().or_else(|| conf.executor.as_ref().err().copied()));
         let why = unreadable.map(|key| format!(" ({key} in its configuration cannot be read)")).unwrap_or_default();
         let sentence = format!(

@@ -239,17 +239,16 @@ impl Confirmations {
         other
     }
 
-    /// The pod of this uid is deleted, as another request has found: the executor whose absence needs no confirmation any more.
+    /// Another request found that the pod with this uid is deleted. If a GET was to confirm that, cancels the GET and returns the
+    /// executor.
     pub(super) fn proven_gone(&mut self, pod: &PodKey, uid: &str) -> Option<RemovedExecutor> {
-        match self.open.get(pod) {
-            Some(Confirmation::Absent(removed)) if *removed.executor.uid == *uid => {}
+        let removed = match self.open.get(pod)? {
+            Confirmation::Absent(removed) if *removed.executor.uid == *uid => removed.clone(),
             _ => return None,
-        }
+        };
+        self.open.remove(pod);
         self.lookups.remove(pod);
-        match self.open.remove(pod) {
-            Some(Confirmation::Absent(removed)) => Some(removed),
-            _ => None,
-        }
+        Some(removed)
     }
 
     /// Whether too many confirmations are open to confirm each further pod with a GET.

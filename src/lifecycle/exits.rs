@@ -544,9 +544,7 @@ impl Exits {
         // The executor may have exited before the checkpoint and its pod changed after it: no version after the checkpoint is
         // known with which it had not exited, and the time of its exit is not after the checkpoint, or unknown.
         let unseen = exit.after.is_none_or(|after| after < checkpoint.through);
-        // The deletion of a pod that had exited says nothing of its exit.
-        let is_end = |diagnostics: &&PodDiagnostics| !exit.executor.is_over || diagnostics.states_its_end();
-        let ended_at = exit.evidence().filter(is_end).and_then(PodDiagnostics::ended_at);
+        let ended_at = exit.evidence().and_then(PodDiagnostics::ended_at);
         // A labelled pod has changed since its exit, regardless of clocks.
         let changed = unseen && (labelled || ended_at.is_none_or(|at| at <= checkpoint.at));
         let before = began.found.taken.is_none_or(|taken| ended <= taken) && !began.found.is_released;

@@ -19,7 +19,14 @@ const NO_CPUS: &str = "not enough cpus available to satisfy request";
 /// The kubelet's reasons for refusing a pod that does not fit the machine's topology (`pkg/kubelet/cm`).
 const TOPOLOGY: &[&str] = &["TopologyAffinityError", "ResourceAlignmentError", "SMTAlignmentError"];
 /// Reasons of a container that the node could not create or start.
-const NOT_CREATED: &[&str] = &["CreateContainerError", "RunContainerError", "PreStartHookError", "PreCreateHookError"];
+const NOT_CREATED: &[&str] = &[
+    "CreateContainerError",
+    "RunContainerError",
+    "PreStartHookError",
+    "PreCreateHookError",
+    "StartError",
+    "ContainerCannotRun",
+];
 /// Reasons of an image that the node could not pull.
 const NOT_PULLED: &[&str] = &["ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"];
 /// Words in a message by which the pod itself, and not its node, is to blame for a container or an image.
@@ -35,6 +42,9 @@ const BY_POD: &[&str] = &[
     "invalid reference",
     "is a directory",
     "not a directory",
+    "exec format error",
+    // The image asks for a newer driver.
+    "unsatisfied condition",
     // The registry limits the rate: for all nodes alike.
     "toomanyrequests",
     "too many requests",
@@ -185,14 +195,6 @@ pub(super) fn of_exit(exit: &Exit) -> Option<Found> {
         Cause::NodeLost => Some(Found::new(FaultKind::Lost, message)),
         Cause::Killed => diagnostics.ended().find(|(_, ended)| ended.code == SIGKILL).map(|(container, _)| {
             Found::new(FaultKind::Killed, &format!("container {} exited with code {SIGKILL}", container.name))
-        }),
-        // The runtime's own words: the application's command has not run.
-        Cause::RuntimeError => of_waiting(diagnostics).or_else(|| of_ended(diagnostics)).or_else(|| {
-            let ended = diagnostics.ended().find(|(_, ended)| ended.code != 0).map(|(_, ended)| ended);
-            let words = ended.and_then(|ended| ended.message.as_deref()).unwrap_or(message);
-            let lower = words.to_ascii_lowercase();
-            let is_by_pod = BY_POD.iter().any(|words| lower.contains(words));
-            (!is_by_pod).then(|| Found::new(FaultKind::ContainerError, words))
         }),
         _ => of_waiting(diagnostics).or_else(|| of_ended(diagnostics)),
     }

@@ -21,6 +21,7 @@ use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
 use crate::recovery::registration::view_of;
 use crate::snapshot::{DriverPod, Group, GroupApi, GroupKey, Owner, SchedulingFields, TemplateCounts};
+use crate::spark::conf::{AppConf, Setting};
 use crate::spark::ids::PodKey;
 use crate::spark::resources::ResourceList;
 use crate::text::is_dns_label;
@@ -419,7 +420,7 @@ fn collect(context: &PlanContext<'_>, key: &GroupKey, group: &Group, state: &mut
         .collect()
 }
 
-/// Whether a PodGroup is not that of an earlier driver, whose start says nothing about this one's.
+/// Whether a PodGroup may belong to the current driver. An earlier driver of the same name may have left it.
 fn is_of(group: &Group, named: &GroupMembers<'_>) -> bool {
     let driver = named.driver();
     group.owner.as_ref().is_none_or(|owner| driver.is_none_or(|driver| driver.uid == owner.uid))
@@ -476,12 +477,12 @@ fn desired_group(
         each.raise(&member.template.requests);
         each
     });
-    let of_count = (annotations::MIN_MEMBER, conf.filter(|_| sizes.is_none()).and_then(|conf| conf.allocation.err()));
-    let by_conf = conf.filter(|_| named.with_driver && each.is_empty() && effective.executor_resources.is_none());
-    let of_size = (annotations::EXECUTOR_RESOURCES, by_conf.and_then(|conf| conf.executor.clone().err()));
-    let unreadable = [of_count, of_size].into_iter().filter_map(|(annotation, key)| Some((key?, annotation))).collect();
+    let count_key = conf.filter(|_| sizes.is_none()).and_then(|conf| conf.allocation.err());
+    let mut size_key = None;
     let (min_member, min_resources) = if named.with_driver {
-        (1, with_driver(context, named, &effective, each, sizes))
+        let each = if each.is_empty() { requests_of(conf, &effective) } else { Ok(each) };
+        size_key = each.as_ref().err().copied();
+        (1, with_driver(named, &each.unwrap_or_default(), sizes))
     } else {
         let running: usize = members.iter().map(|member| member.undeleted.saturating_sub(member.pending)).sum();
         let members = Members {
@@ -517,7 +518,10 @@ fn desired_group(
         live_members,
         started,
         clamped: sizes.is_some_and(|sizes| sizes.clamped),
-        unreadable,
+        unreadable: [(count_key, annotations::MIN_MEMBER), (size_key, annotations::EXECUTOR_RESOURCES)]
+            .into_iter()
+            .filter_map(|(key, annotation)| Some((key?, annotation)))
+            .collect(),
     }
 }
 
@@ -538,26 +542,17 @@ fn effective(context: &PlanContext<'_>, named: &GroupMembers<'_>) -> Effective {
     overrides::resolve(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
 }
 
+/// What one executor requests that is not created yet; empty if that is unknown.
+fn requests_of(conf: Option<&AppConf>, effective: &Effective) -> Setting<ResourceList> {
+    match &effective.executor_resources {
+        Some(own) => Ok(own.clone()),
+        None => conf.map_or(Ok(ResourceList::default()), |conf| conf.executor.clone()),
+    }
+}
+
 /// The resources of the driver and of the executors that start together (Volcano's gate at the queue).
-fn with_driver(
-    context: &PlanContext<'_>,
-    named: &GroupMembers<'_>,
-    effective: &Effective,
-    each: ResourceList,
-    sizes: Option<Sizes>,
-) -> ResourceList {
-    let driver = named.driver();
-    let mut total = driver.map(|driver| driver.requests.clone()).unwrap_or_default();
-    let conf = driver.and_then(|driver| context.snapshot.conf(context.key, driver));
-    let each = if each.is_empty() {
-        effective
-            .executor_resources
-            .clone()
-            .or_else(|| conf.and_then(|conf| conf.executor.clone().ok()))
-            .unwrap_or_default()
-    } else {
-        each
-    };
+fn with_driver(named: &GroupMembers<'_>, each: &ResourceList, sizes: Option<Sizes>) -> ResourceList {
+    let mut total = named.driver().map(|driver| driver.requests.clone()).unwrap_or_default();
     total.add(&each.times(sizes.map_or(0, |sizes| sizes.wanted)));
     total
 }

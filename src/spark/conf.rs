@@ -106,12 +106,14 @@ impl Default for AppConf {
 impl AppConf {
     /// Reads the text of `spark.properties` of a driver that runs: it accepted the sizes, in whichever units of its version.
     pub fn parse(text: &str) -> AppConf {
-        AppConf::parse_as(text, SparkVersion::NEWEST, |_| None)
+        let mut raw = Builder::default();
+        properties::each(text, |key, value| raw.set(key, value.trim()));
+        raw.finish()
     }
 
     /// Reads it as a driver of this version will. `resolve` returns the value of a setting that refers to others.
     pub fn parse_as<'r>(text: &str, version: SparkVersion, resolve: impl Fn(&str) -> Option<&'r str>) -> AppConf {
-        let mut raw = Builder::new(version);
+        let mut raw = Builder { version: Some(version), ..Builder::default() };
         properties::each(text, |key, value| {
             let resolved = if value.contains("${") { resolve(key) } else { None };
             raw.set(key, resolved.unwrap_or(value).trim());
@@ -120,38 +122,11 @@ impl AppConf {
     }
 }
 
-/// The settings that determine the number and the size of executors. Those that [`Builder::set`] reads beside them have defaults
-/// that harm nothing.
-const OF_SIZE: [&str; 19] = [
-    "spark.executor.instances",
-    "spark.dynamicAllocation.enabled",
-    "spark.dynamicAllocation.maxExecutors",
-    "spark.dynamicAllocation.minExecutors",
-    "spark.dynamicAllocation.initialExecutors",
-    "spark.kubernetes.allocation.batch.size",
-    "spark.kubernetes.allocation.maxPendingPods",
-    "spark.kubernetes.allocation.maximum",
-    "spark.executor.memory",
-    "spark.executor.memoryOverhead",
-    "spark.executor.minMemoryOverhead",
-    "spark.executor.memoryOverheadFactor",
-    "spark.kubernetes.memoryOverheadFactor",
-    "spark.memory.offHeap.enabled",
-    "spark.memory.offHeap.size",
-    "spark.executor.pyspark.memory",
-    "spark.kubernetes.resource.type",
-    "spark.executor.cores",
-    "spark.kubernetes.executor.request.cores",
-];
-
 /// The relevant values, as the file contains them.
-pub(super) struct Builder {
-    version: SparkVersion,
-    given: Given,
-}
-
 #[derive(Default)]
-struct Given {
+pub(super) struct Builder {
+    /// The version that reads them; `None` for a driver that runs, whichever it is.
+    version: Option<SparkVersion>,
     lifecycle: LifecycleConf,
     instances: Option<Setting<u32>>,
     dynamic: Option<Setting<bool>>,
@@ -199,53 +174,49 @@ pub fn above(port: u16, offset: u16) -> u16 {
 /// More kinds of devices than any node has: bounds the memory that a tenant's file can use.
 const MAX_DEVICES: usize = 16;
 
-impl Builder {
-    pub(super) fn new(version: SparkVersion) -> Builder {
-        Builder { version, given: Given::default() }
-    }
-
-    pub(super) fn set(&mut self, key: &str, value: &str) {
-        let given = &mut self.given;
-        let Some(known) = OF_SIZE.into_iter().find(|known| *known == key) else { return given.set(key, value) };
-        fn read<T>(key: &'static str, value: Option<T>) -> Option<Setting<T>> {
-            Some(value.ok_or(key))
+/// Stores settings of the size: the value, or the key of one that cannot be read.
+macro_rules! of_size {
+    ($of:ident, $key:ident; $($known:literal => $field:ident = $value:expr,)+ _ => $other:expr) => {
+        match $key {
+            $($known => $of.$field = Some($value.ok_or($known)),)+
+            _ => $other,
         }
-        let number = || read(known, value.parse().ok());
-        let boolean = || read(known, value.to_ascii_lowercase().parse().ok());
-        let amount = || read(known, value.parse().ok());
-        let size = || read(known, mebibytes(value, self.version));
-        match known {
-            "spark.executor.instances" => given.instances = number(),
-            "spark.dynamicAllocation.enabled" => given.dynamic = boolean(),
-            "spark.dynamicAllocation.maxExecutors" => given.dynamic_max = number(),
-            "spark.dynamicAllocation.minExecutors" => given.dynamic_min = number(),
-            "spark.dynamicAllocation.initialExecutors" => given.dynamic_initial = number(),
-            "spark.kubernetes.allocation.batch.size" => given.batch_size = number(),
-            "spark.kubernetes.allocation.maxPendingPods" => given.max_pending = number(),
-            "spark.kubernetes.allocation.maximum" => given.maximum = number(),
-            "spark.executor.memory" => given.memory = size(),
-            "spark.executor.memoryOverhead" => given.overhead = size(),
-            "spark.executor.minMemoryOverhead" => given.overhead_floor = size(),
-            "spark.executor.memoryOverheadFactor" => given.overhead_factor = read(known, factor(value)),
-            "spark.kubernetes.memoryOverheadFactor" => given.kubernetes_overhead_factor = read(known, factor(value)),
-            "spark.memory.offHeap.enabled" => given.off_heap = boolean(),
-            "spark.memory.offHeap.size" => given.off_heap_bytes = read(known, bytes(value, self.version)),
-            "spark.executor.pyspark.memory" => given.pyspark_memory = size(),
-            "spark.kubernetes.resource.type" => given.python = value == "python",
-            "spark.executor.cores" => given.cores = amount(),
-            "spark.kubernetes.executor.request.cores" => given.request_cores = amount(),
-            _ => {}
-        }
-    }
-
-    pub(super) fn finish(self) -> AppConf {
-        self.given.finish()
-    }
+    };
 }
 
-impl Given {
-    fn set(&mut self, key: &str, value: &str) {
+impl Builder {
+    pub(super) fn set(&mut self, key: &str, value: &str) {
+        let version = self.version.unwrap_or(SparkVersion::NEWEST);
+        let number = || value.parse().ok();
+        let boolean = || value.to_ascii_lowercase().parse().ok();
+        let size = || mebibytes(value, version);
+        of_size! { self, key;
+            "spark.executor.instances" => instances = number(),
+            "spark.dynamicAllocation.enabled" => dynamic = boolean(),
+            "spark.dynamicAllocation.maxExecutors" => dynamic_max = number(),
+            "spark.dynamicAllocation.minExecutors" => dynamic_min = number(),
+            "spark.dynamicAllocation.initialExecutors" => dynamic_initial = number(),
+            "spark.kubernetes.allocation.batch.size" => batch_size = number(),
+            "spark.kubernetes.allocation.maxPendingPods" => max_pending = number(),
+            "spark.kubernetes.allocation.maximum" => maximum = number(),
+            "spark.executor.memory" => memory = size(),
+            "spark.executor.memoryOverhead" => overhead = size(),
+            "spark.executor.minMemoryOverhead" => overhead_floor = size(),
+            "spark.executor.memoryOverheadFactor" => overhead_factor = factor(value),
+            "spark.kubernetes.memoryOverheadFactor" => kubernetes_overhead_factor = factor(value),
+            "spark.memory.offHeap.enabled" => off_heap = boolean(),
+            "spark.memory.offHeap.size" => off_heap_bytes = bytes(value, version),
+            "spark.executor.pyspark.memory" => pyspark_memory = size(),
+            "spark.executor.cores" => cores = value.parse().ok(),
+            "spark.kubernetes.executor.request.cores" => request_cores = value.parse().ok(),
+            _ => self.set_more(key, value)
+        }
+    }
+
+    /// The settings with defaults that harm nothing.
+    fn set_more(&mut self, key: &str, value: &str) {
         match key {
+            "spark.kubernetes.resource.type" => self.python = value == "python",
             "spark.kubernetes.submitInDriver" => self.in_driver_pod = value.eq_ignore_ascii_case("true"),
             _ => {
                 self.set_lifecycle(key, value);
@@ -318,7 +289,7 @@ impl Given {
         }
     }
 
-    fn finish(self) -> AppConf {
+    pub(super) fn finish(self) -> AppConf {
         let is_dynamic = self.dynamic == Some(Ok(true));
         let most =
             if is_dynamic { known(self.dynamic_max).unwrap_or(u32::MAX) } else { known(self.instances).unwrap_or(0) };
@@ -399,26 +370,22 @@ fn jvm_size(text: &str, bare: u64, version: SparkVersion) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
-    let mut letters = suffix.chars();
-    let unit = match letters.next() {
-        None => bare,
-        Some('b') => 1,
-        Some('k') => 1 << 10,
-        Some('m') => 1 << 20,
-        Some('g') => 1 << 30,
-        Some('t') => 1 << 40,
-        Some('p') => 1 << 50,
-        Some(_) => return None,
+    let suffix = match suffix.strip_suffix("ib").or_else(|| suffix.strip_suffix('i')) {
+        Some(letter) if version >= BINARY_UNITS_SINCE && letter.len() == 1 && letter != "b" => letter,
+        _ => suffix,
     };
-    let is_unit = match letters.as_str() {
-        "" => true,
-        "b" => suffix != "bb",
-        "i" | "ib" => version >= BINARY_UNITS_SINCE && !suffix.starts_with('b'),
-        _ => false,
+    let unit = match suffix {
+        "" => bare,
+        "b" => 1,
+        "k" | "kb" => 1 << 10,
+        "m" | "mb" => 1 << 20,
+        "g" | "gb" => 1 << 30,
+        "t" | "tb" => 1 << 40,
+        "p" | "pb" => 1 << 50,
+        _ => return None,
     };
     // The JVM's numbers have a sign.
-    let bytes = number.parse::<u64>().ok().filter(|_| is_unit)?.checked_mul(unit);
-    bytes.filter(|bytes| *bytes <= i64::MAX as u64)
+    number.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes <= i64::MAX as u64)
 }
 
 fn factor(text: &str) -> Option<f64> {
@@ -506,9 +473,22 @@ mod tests {
         assert_eq!(bytes("1024", SparkVersion::NEWEST), Some(1024));
         assert_eq!(bytes("7b", SparkVersion::NEWEST), Some(7));
         // Each with `JavaUtils.byteStringAs` of 4.3.0.
-        for bad in
-            ["9999999999g", "1.5g", "99999999999999999999g", "", "g", "5 g", "1i", "1ib", "1bi", "1bb", "-5m", "+5m"]
-        {
+        for bad in [
+            "9999999999g",
+            "1.5g",
+            "99999999999999999999g",
+            "",
+            "g",
+            "5 g",
+            "1i",
+            "1ib",
+            "1bi",
+            "1gbi",
+            "1gbib",
+            "1bb",
+            "-5m",
+            "+5m",
+        ] {
             assert_eq!(of(bad), None, "{bad}");
         }
     }
@@ -529,7 +509,27 @@ mod tests {
 
     #[test]
     fn setting_that_cannot_be_read_makes_size_unknown() {
-        for key in OF_SIZE.into_iter().filter(|key| *key != "spark.kubernetes.resource.type") {
+        const KEYS: [&str; 18] = [
+            "spark.executor.instances",
+            "spark.dynamicAllocation.enabled",
+            "spark.dynamicAllocation.maxExecutors",
+            "spark.dynamicAllocation.minExecutors",
+            "spark.dynamicAllocation.initialExecutors",
+            "spark.kubernetes.allocation.batch.size",
+            "spark.kubernetes.allocation.maxPendingPods",
+            "spark.kubernetes.allocation.maximum",
+            "spark.executor.memory",
+            "spark.executor.memoryOverhead",
+            "spark.executor.minMemoryOverhead",
+            "spark.executor.memoryOverheadFactor",
+            "spark.kubernetes.memoryOverheadFactor",
+            "spark.memory.offHeap.enabled",
+            "spark.memory.offHeap.size",
+            "spark.executor.pyspark.memory",
+            "spark.executor.cores",
+            "spark.kubernetes.executor.request.cores",
+        ];
+        for key in KEYS {
             // Spark substitutes a reference only when it reads the setting.
             let text =
                 format!("spark.dynamicAllocation.enabled=true\nspark.memory.offHeap.enabled=true\n{key}=${{spark.x}}");

@@ -40,7 +40,9 @@ pub struct PodDiagnostics {
     pub exit_code: Option<i32>,
     /// The requested deletion.
     pub deletion: Option<Deletion>,
-    /// Of a pod that is over: the newest time that its status states apart from its containers'. A kubelet that rejects a pod reports
+    /// Whether its phase is final.
+    pub is_over: bool,
+    /// Of such a pod: the newest time that its status states apart from its containers'. A kubelet that rejects a pod reports
     /// no container.
     pub changed: Option<Timestamp>,
 }
@@ -137,6 +139,7 @@ impl PodDiagnostics {
         }
         // A sidecar is an init container by its place only.
         let is_init = |container: &ContainerStatus<'_>| !pod.sidecars().any(|name| container.name == name);
+        let is_over = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
         let init = status.init_container_statuses.iter().map(|container| (is_init(container), container));
         let main = status.container_statuses.iter().map(|container| (false, container));
         Some(Arc::new(PodDiagnostics {
@@ -148,7 +151,8 @@ impl PodDiagnostics {
             spark_container: cut(pod.spark_container(), MAX_WORD),
             exit_code: exit_code(pod),
             deletion: deleting.then(|| deletion(pod)),
-            changed: changed(status).filter(|_| matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"))),
+            is_over,
+            changed: if is_over { changed(status) } else { None },
         }))
     }
 
@@ -188,13 +192,8 @@ impl PodDiagnostics {
         matches!((finished, asked), (Some(finished), Some(asked)) if finished < asked)
     }
 
-    /// Whether a container or the status states when the pod exited, and not only its deletion.
-    pub fn states_its_end(&self) -> bool {
-        self.changed.is_some() || self.ended().any(|(_, ended)| ended.finished.is_some())
-    }
-
     /// When the pod exited, as far as it reports: when the executor's container did, else the last that did, else when the status of
-    /// a pod that is over changed last, else when its deletion was requested.
+    /// a pod in a final phase changed last, and for another pod when its deletion was requested.
     pub fn ended_at(&self) -> Option<Timestamp> {
         let finished = |ended: &Ended| ended.finished.as_deref()?.parse::<Timestamp>().ok();
         let own = self.spark().and_then(|container| match &container.state {
@@ -202,7 +201,7 @@ impl PodDiagnostics {
             _ => None,
         });
         let last = || self.ended().filter_map(|(_, ended)| finished(ended)).max();
-        own.or_else(last).or(self.changed).or_else(|| self.deletion.as_ref()?.asked)
+        own.or_else(last).or_else(|| if self.is_over { self.changed } else { self.deletion.as_ref()?.asked })
     }
 
     /// What the containers and the node report of an exit, one part each.
@@ -385,7 +384,8 @@ mod tests {
         let ended = |phase: &str| diagnostics(&pod(phase), true).unwrap().ended_at().unwrap().to_string();
         assert_eq!(ended("Pending"), "2026-11-21T00:20:30Z");
         assert_eq!(ended("Failed"), "2026-11-21T00:00:00Z", "its status changed last then");
-        assert!(!diagnostics(&pod("Pending"), true).unwrap().states_its_end());
+        let silent = pod("Failed").replace("lastTransitionTime", "lastProbeTime");
+        assert_eq!(diagnostics(&silent, true).unwrap().ended_at(), None, "its deletion says nothing of its exit");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::labels;
 use super::role::Role;
 pub use super::status::{ContainerStatus, Status};
-use super::text::{Entries, FEW, FewEntries, Text, bounded, bounded_to};
+use super::text::{Entries, FEW, FewEntries, Text, bounded, bounded_to, first_of};
 
 /// The facts of a pod.
 #[derive(Clone, Debug, Default)]
@@ -453,8 +453,8 @@ struct ContainerWire<'a> {
     restart_policy: Option<Text<'a>>,
     #[serde(default)]
     env: DriverUrl<'a>,
-    #[serde(default)]
-    args: FirstArgument<'a>,
+    #[serde(default, deserialize_with = "first_of")]
+    args: Option<Vec<Text<'a>>>,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Container<'a> {
@@ -463,14 +463,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Container<'a> {
         let PodResources { requests, limits } = wire.resources.unwrap_or_default();
         let restarts_always = wire.restart_policy.is_some_and(|policy| policy == "Always");
         let (requests, limits) = (requests.map(|few| few.0), limits.map(|few| few.0));
-        Ok(Container {
-            name: wire.name,
-            requests,
-            limits,
-            restarts_always,
-            driver_url: wire.env.0,
-            runs_driver: wire.args.0.is_some_and(|first| first == "driver"),
-        })
+        let runs_driver = wire.args.as_ref().and_then(|args| args.first()).is_some_and(|first| *first == "driver");
+        Ok(Container { name: wire.name, requests, limits, restarts_always, driver_url: wire.env.0, runs_driver })
     }
 }
 
@@ -507,31 +501,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for DriverUrl<'a> {
             }
         }
         deserializer.deserialize_any(EnvVisitor)
-    }
-}
-
-/// `args`, of which the first is kept.
-#[derive(Default)]
-struct FirstArgument<'a>(Option<Text<'a>>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for FirstArgument<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ArgumentsVisitor;
-        impl<'de> Visitor<'de> for ArgumentsVisitor {
-            type Value = FirstArgument<'de>;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a list of arguments")
-            }
-            fn visit_unit<E>(self) -> Result<FirstArgument<'de>, E> {
-                Ok(FirstArgument(None))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<FirstArgument<'de>, A::Error> {
-                let first = seq.next_element()?;
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(FirstArgument(first))
-            }
-        }
-        deserializer.deserialize_any(ArgumentsVisitor)
     }
 }
 

@@ -12,7 +12,6 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visito
 use serde::{Deserialize, Deserializer};
 
 use super::conf::{AppConf, Builder};
-use super::version::SparkVersion;
 use crate::text::{harmless, truncated};
 
 /// The body, with status 200, of a driver that is not ready (`ui/JettyUtils.scala`).
@@ -204,6 +203,7 @@ impl<'de, const COUNT: usize> Visitor<'de> for Named<COUNT> {
 /// Parses the Spark properties of `/api/v1/applications/APP/environment`: all that the application was started with. Spark
 /// redacts the values of secrets itself, and only the keys that [`AppConf`] has are kept.
 pub fn environment(body: &[u8]) -> serde_json::Result<AppConf> {
+    #[derive(Default)]
     struct Properties(Builder);
     impl<'de> Deserialize<'de> for Properties {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -216,7 +216,7 @@ pub fn environment(body: &[u8]) -> serde_json::Result<AppConf> {
                 }
 
                 fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<Properties, A::Error> {
-                    let mut properties = Properties(Builder::new(SparkVersion::NEWEST));
+                    let mut properties = Properties::default();
                     while let Some((key, value)) = pairs.next_element::<(String, String)>()? {
                         properties.0.set(&key, value.trim());
                     }
