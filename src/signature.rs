@@ -157,6 +157,11 @@ impl StatedCreator {
         self.text.strip_prefix(POD)?.split_once('/')
     }
 
+    /// The user's name, if it is an account.
+    pub fn account(&self) -> Option<&str> {
+        self.text.strip_prefix(ACCOUNT)
+    }
+
     /// The same as a key.
     pub fn key(&self) -> Creator {
         self.key

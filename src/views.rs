@@ -18,7 +18,8 @@ use crate::recovery::report::DeletedPod;
 use crate::recovery::shortage::shortage;
 use crate::recovery::target::{self, Target};
 use crate::recovery::{self, RecoveryFindings, Registration};
-use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot};
+use crate::signature::StatedCreator;
+use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot, Stage};
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
 use crate::spark::lifecycle_conf::LifecycleConf;
@@ -174,12 +175,13 @@ fn report(
     let liveness = liveness::of(&sets);
     let gone = liveness == DriverLiveness::Gone;
     let in_trouble = |executor: &&Arc<Executor>| {
-        let orphaned = gone && executor.is_live();
-        !executor.state.is_final()
-            && (executor.diagnostics.is_some()
-                || orphaned
-                || executor.state == ExecutorPodState::Unknown
-                || not_with_driver(snapshot, key, executor).is_some())
+        let is_odd = || {
+            let orphaned = gone && executor.is_live();
+            let reports = executor.diagnostics.is_some() && executor.stage() != Stage::Initializing;
+            reports || orphaned || executor.state == ExecutorPodState::Unknown
+        };
+        executor.lingers
+            || !executor.state.is_final() && (is_odd() || not_with_driver(snapshot, key, executor).is_some())
     };
     let troubled = app.executors().values().filter(in_trouble).take(MAX_TROUBLED);
     let mut last = exits.to_vec();
@@ -288,8 +290,9 @@ pub(crate) fn driver_why(pod: &DriverPod) -> Option<String> {
     let diagnostics = pod.diagnostics.as_deref()?;
     let mut parts = if pod.phase == DriverPhase::Ended { diagnostics.exit_message() } else { Vec::new() };
     if pod.phase != DriverPhase::Ended {
-        parts.extend(diagnostics.waiting_message("waits"));
+        parts.extend(diagnostics.starting_message());
         parts.extend(diagnostics.unscheduled.as_ref().filter(|_| pod.node.is_none()).map(no_node));
+        parts.extend(diagnostics.restarts());
     }
     parts.extend(diagnostics.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
     let at = diagnostics.ended_at().filter(|_| pod.phase == DriverPhase::Ended && !parts.is_empty());
@@ -361,7 +364,7 @@ fn executor_report(
         id: executor.exec_id.map(u64::from),
         state: executor.shown_state().as_str().to_owned(),
         node: executor.node.as_deref().map(str::to_owned),
-        why: diagnosis(executor, liveness, not_with_driver(snapshot, key, executor), now),
+        why: diagnosis(executor, key.namespace(), liveness, not_with_driver(snapshot, key, executor), now),
         recovery: history.recovery.of(key).and_then(|report| {
             let own = report.findings.iter().find(|finding| finding.uid == executor.uid)?;
             Some(format!("{} ({}): {}", own.outcome.text(), own.rule.as_str(), own.message))
@@ -370,9 +373,26 @@ fn executor_report(
     }
 }
 
+/// Why an executor without an owner has none, and what would give it one.
+fn unowned(executor: &Executor, namespace: &str) -> String {
+    let creator = executor.template.proven_creator(executor.is_proven).and_then(StatedCreator::account);
+    let elsewhere = creator.filter(|account| {
+        let of = account.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+        of.is_some_and(|(of, _)| of != namespace)
+    });
+    match elsewhere {
+        Some(account) => format!("{account} created it, and no pod can own one of another namespace"),
+        None => {
+            "its driver is not known; if that runs in a pod of this namespace, spark.kubernetes.driver.pod.name names it"
+                .to_owned()
+        }
+    }
+}
+
 /// Why an existing executor is in its state.
 fn diagnosis(
     executor: &Executor,
+    namespace: &str,
     liveness: &DriverLiveness,
     not_with_driver: Option<String>,
     now: Timestamp,
@@ -385,10 +405,8 @@ fn diagnosis(
             parts.push("has no driver: its driver exited or was deleted".to_owned());
         }
         DriverLiveness::Unknown if executor.is_live() && executor.template.owner.is_none() => {
-            let cure = "spark.kubernetes.driver.pod.name names it";
-            parts.push(format!(
-                "has no ownerReference to a driver, and its driver is not known: nothing deletes it when its driver ends ({cure})"
-            ));
+            let why = unowned(executor, namespace);
+            parts.push(format!("has no ownerReference to a driver: nothing deletes it when its driver ends ({why})"));
         }
         DriverLiveness::Alive(_) | DriverLiveness::Gone | DriverLiveness::Unknown => {}
     }
@@ -405,8 +423,14 @@ fn diagnosis(
         parts.extend(crate::lifecycle::cause::by_whom(diagnostics).map(|who| format!("deleted by {who}")));
     }
     if !executor.state.is_final() {
-        parts.extend(diagnostics.waiting_message("waits"));
+        parts.extend(diagnostics.starting_message());
         parts.extend(diagnostics.unscheduled.as_ref().filter(|_| executor.node.is_none()).map(no_node));
+        parts.extend(diagnostics.restarts());
+    }
+    if executor.lingers {
+        let running: Vec<&str> = diagnostics.running_on().collect();
+        let node = executor.node.as_deref().unwrap_or("its node");
+        parts.push(format!("holds what it requests on {node}, because container {} still runs", running.join(", ")));
     }
     if executor.inactive {
         let who = if executor.inactive_by_usher { "spark-usher" } else { "its driver" };

@@ -184,16 +184,19 @@ fn own_executor(
 
 /// Why an executor gets no owner, and how to change that.
 fn note_denied_owner(context: &MutationContext<'_, '_>, reason: Reason) -> String {
-    const FIX: &str = "set spark.kubernetes.driver.pod.name from the downward API (metadata.name) so that Spark sets the ownerReference";
+    // Spark looks for that pod in the namespace of the executors, and fails if there is none.
+    const FIX: &str = "if its driver runs in a pod of this namespace, set spark.kubernetes.driver.pod.name from the downward API \
+                       (metadata.name), so that Spark sets the ownerReference";
     let username = &context.review.requester.username;
     match reason {
         Reason::NoCreator => {
             format!("no authenticated pod created this executor, so it gets no owner and may outlive its driver: {FIX}")
         }
         Reason::CreatorElsewhere => {
+            let namespace = &context.review.namespace;
             format!(
-                "{username} is not a service account of namespace {}, so the executor gets no owner: {FIX}",
-                context.review.namespace
+                "{username} is not a service account of namespace {namespace}: no pod can own one of another namespace, so the executor \
+                 may outlive its driver; run the driver in {namespace}"
             )
         }
         Reason::CreatorAmbiguous => {

@@ -22,7 +22,7 @@ pub struct Recovery {
     /// How the leader polls running drivers for their view of their executors.
     pub driver_view: DriverViewFile,
     /// Executors that are bound to a node and do not start.
-    pub stuck: Rule,
+    pub stuck: Stuck,
     /// Executors that run and do not register with their driver.
     pub unregistered: Rule,
     /// Executors that run although their driver has removed them.
@@ -52,7 +52,7 @@ impl Default for Recovery {
             act: acts,
             budget: Budget(budget),
             driver_view: DriverViewFile::default(),
-            stuck: Rule::default(),
+            stuck: Stuck::default(),
             unregistered: Rule::default(),
             given_up: GivenUp::default(),
             vanished: ReportRule::default(),
@@ -92,6 +92,20 @@ pub struct Rule {
     pub mode: Option<Mode>,
     /// How long its condition must hold.
     pub after: Option<Span>,
+    /// How many pods of one application it may delete, such as 5/h.
+    pub budget: Option<Budget>,
+}
+
+/// The rule for executors that are bound to a node and do not start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Stuck {
+    /// What the rule does: off, warn or act.
+    pub mode: Option<Mode>,
+    /// How long an executor may take to start.
+    pub after: Option<Span>,
+    /// How long each init container of an executor may run, instead of after; 1h if not set.
+    pub init_after: Option<Span>,
     /// How many pods of one application it may delete, such as 5/h.
     pub budget: Option<Budget>,
 }
@@ -226,6 +240,7 @@ pub(super) fn settings(file: &Recovery, dry_run: bool) -> policy::Recovery {
         acts: file.act,
         dry_run,
         budget: file.budget.0,
+        init_within: file.stuck.init_after.map_or(defaults.init_within, |after| after.0.clamp(SHORTEST_AFTER, LONGEST)),
         given_up_views: file.given_up.views.unwrap_or(defaults.given_up_views).max(1),
         ..defaults
     };
@@ -243,7 +258,10 @@ fn rules(file: &Recovery) -> [(RecoveryRule, Rule); RecoveryRule::ALL.len()] {
     RecoveryRule::ALL.map(|rule| {
         let reports = |its: ReportRule| Rule { mode: its.mode.map(|mode| Mode(mode.0)), ..Rule::default() };
         let its = match rule {
-            RecoveryRule::Stuck => file.stuck,
+            RecoveryRule::Stuck => {
+                let Stuck { mode, after, budget, .. } = file.stuck;
+                Rule { mode, after, budget }
+            }
             RecoveryRule::Unregistered => file.unregistered,
             RecoveryRule::GivenUp => Rule { mode: file.given_up.mode, budget: file.given_up.budget, ..Rule::default() },
             RecoveryRule::Vanished => reports(file.vanished),
@@ -273,8 +291,12 @@ pub(super) fn warnings(file: &Recovery) -> Vec<String> {
                 "recovery.{key}.mode is act, but recovery.driverView.access is none: without its driver's view no executor is deleted"
             ));
         }
-        if its.after.is_some_and(|after| after.0 < SHORTEST_AFTER) {
-            warnings.push(format!("recovery.{key}.after is less than {SHORTEST_AFTER:?}, which applies"));
+        let init_after = file.stuck.init_after.filter(|_| rule == RecoveryRule::Stuck);
+        for (key, after) in [("after", its.after), ("initAfter", init_after)] {
+            if after.is_some_and(|after| after.0 < SHORTEST_AFTER) {
+                let rule = rule.as_str();
+                warnings.push(format!("recovery.{rule}.{key} is less than {SHORTEST_AFTER:?}, which applies"));
+            }
         }
         let count = its.budget.map_or(rule.defaults().budget.count, |budget| budget.0.count);
         if acts && (count == 0 || file.budget.0.count == 0) {

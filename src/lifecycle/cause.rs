@@ -4,7 +4,7 @@
 use super::cause_group::CauseGroup;
 use crate::fault_injection::{self, Bug};
 use crate::snapshot::Executor;
-use crate::spark::diagnostics::{ContainerStateKind, Ended, PodDiagnostics, ReasonAndMessage};
+use crate::spark::diagnostics::{ContainerKind, ContainerStateKind, Ended, PodDiagnostics, ReasonAndMessage};
 use crate::spark::state::ExecutorPodState;
 
 /// How an executor left the snapshot, or that it has not.
@@ -261,8 +261,8 @@ fn failed(diagnostics: &PodDiagnostics) -> Cause {
     if let Some((container, ended)) = diagnostics.ended().find(|(_, ended)| ended.code != 0) {
         return match of_container(ended) {
             // Its own error; what killed it, or did not start it, is another matter.
-            Cause::Error | Cause::JvmOom if container.init => Cause::InitFailed,
-            cause if container.init => cause,
+            Cause::Error | Cause::JvmOom if container.kind == ContainerKind::Init => Cause::InitFailed,
+            cause if container.kind == ContainerKind::Init => cause,
             _ if container.name != diagnostics.spark_container => Cause::CompanionFailed,
             cause => cause,
         };

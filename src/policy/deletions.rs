@@ -17,6 +17,9 @@ pub fn deletions(policies: &Policies) -> String {
             let after = recovery.rule(rule).after;
             let after = match rule {
                 RecoveryRule::GivenUp => format!(", by {} views", recovery.given_up_views),
+                RecoveryRule::Stuck => {
+                    format!(", for {}, or {} in init containers", shown(after), shown(recovery.init_within))
+                }
                 _ if after.is_zero() => String::new(),
                 _ => format!(", for {}", shown(after)),
             };

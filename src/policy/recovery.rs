@@ -6,6 +6,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::snapshot::Stage;
+
 /// Settings of the recovery, for the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
@@ -19,6 +21,8 @@ pub struct Recovery {
     pub budget: Budget,
     /// How many views must show that the driver has removed a running executor, before the rule `givenUp` applies.
     pub given_up_views: u32,
+    /// How long the init containers of an executor may work before the rule `stuck` applies.
+    pub init_within: Duration,
     /// The settings of the rules that have other than their defaults.
     pub rules: BTreeMap<RecoveryRule, RuleSettings>,
 }
@@ -31,6 +35,7 @@ impl Default for Recovery {
             dry_run: false,
             budget: Budget { count: 5000, per: HOUR },
             given_up_views: 10,
+            init_within: HOUR,
             rules: BTreeMap::new(),
         }
     }
@@ -42,6 +47,11 @@ impl Recovery {
         self.rules.get(&rule).copied().unwrap_or_else(|| rule.defaults())
     }
 
+    /// How long an executor may be in a stage before the rule `stuck` applies.
+    pub fn starts_within(&self, stage: Stage) -> Duration {
+        if stage == Stage::Initializing { self.init_within } else { self.rule(RecoveryRule::Stuck).after }
+    }
+
     /// Whether all rules are off.
     pub fn is_off(&self) -> bool {
         RecoveryRule::ALL.into_iter().all(|rule| self.rule(rule).mode == Mode::Off)
@@ -49,8 +59,13 @@ impl Recovery {
 
     /// The shortest time for which the condition of a rule must hold, of the rules that do not only follow the drivers' views.
     pub fn shortest_wait(&self) -> Duration {
-        let of_pods = RecoveryRule::ALL.into_iter().filter(|rule| !rule.follows_views()).map(|rule| self.rule(rule));
-        of_pods.filter(|rule| rule.mode != Mode::Off).map(|rule| rule.after).min().unwrap_or(Duration::MAX)
+        let of_pods = RecoveryRule::ALL.into_iter().filter(|rule| !rule.follows_views());
+        let on = of_pods.filter(|rule| self.rule(*rule).mode != Mode::Off);
+        let waits = on.map(|rule| match rule {
+            RecoveryRule::Stuck => self.rule(rule).after.min(self.init_within),
+            _ => self.rule(rule).after,
+        });
+        waits.min().unwrap_or(Duration::MAX)
     }
 
     /// The same with these settings of a rule.

@@ -61,6 +61,8 @@ causes! {
     Unregistered = "unregistered";
     /// It runs although its driver has removed it.
     GivenUp = "given-up";
+    /// Its Spark container has exited, and another container of its pod runs on.
+    Lingering = "lingering";
     /// Its node does not respond, or does not terminate it.
     Node = "node";
 }
@@ -105,12 +107,11 @@ pub fn of_executor(
     let seen = executor.stage_seen()?;
     executor.node.as_ref()?;
     let stage = executor.stage();
-    let waits = |rule: RecoveryRule| seen + context.recovery.rule(rule).after <= context.now.at;
     let node_since = match stage {
-        Stage::Final => return None,
+        Stage::Final => return executor.lingers.then_some((WasteCause::Lingering, seen)),
         Stage::Terminating => Some(seen + executor.termination_grace()).filter(|since| *since <= context.now.at),
         Stage::Unknown => Some(seen),
-        Stage::Unscheduled | Stage::Starting | Stage::Running => None,
+        Stage::Unscheduled | Stage::Initializing | Stage::Starting | Stage::Running => None,
     };
     if let Some(since) = node_since {
         return Some((WasteCause::Node, since));
@@ -131,7 +132,10 @@ pub fn of_executor(
         return Some((WasteCause::Gang, seen));
     }
     match (stage, registration) {
-        (Stage::Starting, _) => waits(RecoveryRule::Stuck).then_some((WasteCause::Stuck, seen)),
+        (Stage::Starting | Stage::Initializing, _) => {
+            let is_late = seen + context.recovery.starts_within(stage) <= context.now.at;
+            is_late.then_some((WasteCause::Stuck, seen))
+        }
         (Stage::Running, Registration::NotRegistered) => Some((WasteCause::Unregistered, seen)),
         (Stage::Running, Registration::Removed(_)) => {
             Some((WasteCause::GivenUp, state.removed_since(&executor.uid).unwrap_or(context.now.at)))
@@ -142,7 +146,7 @@ pub fn of_executor(
 
 /// Whether an executor holds resources of a node.
 pub fn holds_resources(executor: &Executor) -> bool {
-    executor.node.is_some() && executor.stage() != Stage::Final
+    executor.node.is_some() && (executor.stage() != Stage::Final || executor.lingers)
 }
 
 /// The longest time between creation and rejection that counts.

@@ -121,7 +121,7 @@ pub fn shortage<'v>(
     for executor in executors.filter(|executor| executor.is_live()) {
         match executor.stage() {
             _ if executor.deleting => terminating.push(executor),
-            Stage::Unscheduled | Stage::Starting => {
+            Stage::Unscheduled | Stage::Initializing | Stage::Starting => {
                 pending += 1;
                 let (kind, message) = of_pending(snapshot, key, executor);
                 add(kind, 1, message);
@@ -212,10 +212,11 @@ fn recent(exits: &[&Exit], now: Timestamp, wanted: impl Fn(Cause) -> bool) -> (u
 /// Why a pending executor does not run.
 fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (ShortageCause, String) {
     let diagnostics = executor.diagnostics.as_deref();
-    if executor.stage() == Stage::Starting {
+    if let Some(node) = executor.node.as_deref() {
         let Some((container, waits)) = diagnostics.and_then(|diagnostics| diagnostics.stuck()) else {
-            let node = executor.node.as_deref().unwrap_or_default();
-            return (ShortageCause::Starting, format!("{} starts on {node}", executor.name));
+            let waits = diagnostics.and_then(|diagnostics| diagnostics.starting_message());
+            let why = waits.map_or_else(String::new, |why| format!(": {why}"));
+            return (ShortageCause::Starting, format!("{} starts on {node}{why}", executor.name));
         };
         let is_image = waits.reason.contains("Image") || *waits.reason == *"RegistryUnavailable";
         let kind = if is_image { ShortageCause::ImagePull } else { ShortageCause::ContainerError };

@@ -54,6 +54,8 @@ pub struct Executor {
     /// Whether it has exited for good: its phase is terminal, or its own container has exited and never restarts.
     /// Spark calls an executor failed also if only a sidecar has failed, or if its container is about to restart.
     pub is_over: bool,
+    /// Whether its Spark container has exited for good while another container keeps the pod, and all that it requests, on its node.
+    pub lingers: bool,
     /// Whether spark-usher labelled it inactive.
     pub inactive_by_usher: bool,
     /// The signature over creator and placement, as the pod carries it.
@@ -414,14 +416,18 @@ fn shared(text: Option<&str>) -> Arc<str> {
 
 /// See [`Executor::is_over`].
 fn is_over(pod: &Pod<'_>) -> bool {
-    let phase = pod.status.phase.as_deref().unwrap_or_default();
-    let ended = || is_never_restarted(pod) && spark_status(pod).is_some_and(|status| status.terminated().is_some());
-    matches!(phase, "Succeeded" | "Failed") || ended()
+    matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed")) || has_exited(pod)
 }
 
-/// Whether a container of the pod that has exited is over.
-fn is_never_restarted(pod: &Pod<'_>) -> bool {
-    pod.spec.restart_policy.as_deref() == Some("Never")
+/// Whether the Spark container has exited, and is never restarted.
+fn has_exited(pod: &Pod<'_>) -> bool {
+    let is_restarted = pod.spec.restart_policy.as_deref() != Some("Never");
+    !is_restarted && spark_status(pod).is_some_and(|status| status.terminated().is_some())
+}
+
+/// See [`Executor::lingers`] and [`DriverPod::lingers`].
+fn lingers(pod: &Pod<'_>) -> bool {
+    pod.status.phase.as_deref() == Some("Running") && has_exited(pod)
 }
 
 /// Whether the node has made the pod's sandbox.
@@ -488,6 +494,7 @@ impl Executor {
             inactive: pod.label(labels::INACTIVE) == Some("true"),
             template: Arc::new(Template::of(pod, keys)),
             is_over: is_over(pod),
+            lingers: lingers(pod),
             inactive_by_usher: pod.annotation(annotations::ENDED).is_some(),
             signature: pod.annotation(annotations::SIGNATURE).and_then(Signature::parse),
             signed_name: kept_signed_name(pod),
@@ -518,7 +525,7 @@ impl DriverPod {
             has_failed: has_failed(pod),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
             diagnostics: PodDiagnostics::of(pod, life(pod) == DriverPhase::Ended),
-            lingers: pod.status.phase.as_deref() == Some("Running") && life(pod) == DriverPhase::Ended,
+            lingers: lingers(pod),
             skip: pod.annotation(annotations::SKIP) == Some("true"),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             service_account: pod.spec.service_account_name.as_deref().map(|name| bounded(name, MAX_NAME)),
@@ -559,11 +566,8 @@ fn other_owners(pod: &Pod<'_>) -> Box<[Owner]> {
 fn life(pod: &Pod<'_>) -> DriverPhase {
     match pod.status.phase.as_deref() {
         Some("Succeeded" | "Failed") => DriverPhase::Ended,
-        Some("Running") => {
-            let own = spark_status(pod).and_then(ContainerStatus::terminated);
-            let ended = is_never_restarted(pod) && own.is_some();
-            if ended { DriverPhase::Ended } else { DriverPhase::Running }
-        }
+        Some("Running") if has_exited(pod) => DriverPhase::Ended,
+        Some("Running") => DriverPhase::Running,
         _ => DriverPhase::Pending,
     }
 }

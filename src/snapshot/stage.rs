@@ -15,6 +15,8 @@ const TENTH: Duration = Duration::from_millis(100);
 pub enum Stage {
     /// No scheduler has bound it to a node.
     Unscheduled,
+    /// It is bound to a node, and an init container works.
+    Initializing,
     /// It is bound to a node and does not run yet.
     Starting,
     /// It runs.
@@ -33,7 +35,11 @@ impl Executor {
         match self.state {
             _ if self.deleting => Stage::Terminating,
             ExecutorPodState::Pending if self.node.is_none() => Stage::Unscheduled,
-            ExecutorPodState::Pending => Stage::Starting,
+            ExecutorPodState::Pending => {
+                let diagnostics = self.diagnostics.as_deref();
+                let is_initializing = diagnostics.is_some_and(|diagnostics| diagnostics.initializing().is_some());
+                if is_initializing { Stage::Initializing } else { Stage::Starting }
+            }
             ExecutorPodState::Running => Stage::Running,
             ExecutorPodState::Unknown => Stage::Unknown,
             state if state.is_final() => Stage::Final,
@@ -71,10 +77,10 @@ impl Executor {
         match self.stage() {
             Stage::Unscheduled => !fault_injection::injected(Bug::UnscheduledIsStuck),
             Stage::Running => true,
-            Stage::Starting => self.inactive,
+            Stage::Starting | Stage::Initializing => self.inactive,
             Stage::Final => {
                 let is_by_cluster = |diagnostics: &PodDiagnostics| diagnostics.may_be_ended_by_cluster();
-                !self.is_over || !self.diagnostics.as_deref().is_some_and(is_by_cluster)
+                !self.lingers && (!self.is_over || !self.diagnostics.as_deref().is_some_and(is_by_cluster))
             }
             Stage::Terminating | Stage::Unknown => false,
         }

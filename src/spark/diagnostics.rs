@@ -1,5 +1,5 @@
-//! The diagnostics of a pod: kept only of pods that exited, are terminating, are disrupted, or cannot start, so that a hundred
-//! thousand healthy executors cost nothing.
+//! The diagnostics of a pod: kept only of pods that exited, are terminating, are disrupted, cannot start, run init containers, or
+//! have restarted, so that a hundred thousand healthy executors cost nothing.
 
 use crate::text::{harmless, truncated};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::exit_code;
 use super::pod::Pod;
-use super::status::{ContainerStatus, Status, Waiting};
+use super::status::{ContainerStatus, Status, Terminated, Waiting};
 use super::text::Text;
 use super::version::SparkVersion;
 
@@ -77,10 +77,25 @@ pub struct ContainerDiagnostics {
     pub name: Box<str>,
     /// Its image.
     pub image: Box<str>,
-    /// Whether it is an init container, and no sidecar.
-    pub init: bool,
+    /// What it is.
+    pub kind: ContainerKind,
     /// Its state.
     pub state: ContainerStateKind,
+    /// How often it was restarted.
+    pub restarts: u32,
+    /// How it exited before the last restart.
+    pub last: Option<Ended>,
+}
+
+/// What a container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerKind {
+    /// It has to exit before the others start.
+    Init,
+    /// An init container with `restartPolicy: Always`: the others start when it has started.
+    Sidecar,
+    /// Any other.
+    Main,
 }
 
 /// The state of a container.
@@ -91,8 +106,13 @@ pub enum ContainerStateKind {
     Unknown,
     /// It has not started.
     Waiting(ReasonAndMessage),
-    /// It runs, since this time (as the kubelet wrote it).
-    Running(Box<str>),
+    /// It runs.
+    Running {
+        /// Since when, as the kubelet wrote it.
+        since: Box<str>,
+        /// Whether its startup probe still fails.
+        is_probed: bool,
+    },
     /// It exited.
     Ended(Ended),
 }
@@ -110,6 +130,13 @@ pub struct Ended {
     pub started: Option<Box<str>>,
     /// When it exited, as the kubelet wrote it.
     pub finished: Option<Box<str>>,
+}
+
+impl Ended {
+    fn code_and_reason(&self) -> String {
+        let reason = self.reason.as_deref().map_or_else(String::new, |reason| format!(", {reason}"));
+        format!("code {}{}{reason}", self.code, exit_code::explain(self.code))
+    }
 }
 
 /// The newest time that a status states apart from its containers'.
@@ -133,21 +160,29 @@ impl PodDiagnostics {
         let unscheduled = condition("PodScheduled", "False");
         let all = || status.init_container_statuses.iter().chain(&status.container_statuses);
         let stuck = all().any(|container| waits(container).is_some_and(|waiting| !is_usual(waiting)));
-        if !(is_final || deleting || stuck || disruption.is_some() || unscheduled.is_some() || status.reason.is_some())
-        {
+        let has_restarted = all().any(|container| container.restart_count > 0);
+        let is_sidecar = |container: &ContainerStatus<'_>| pod.sidecars().any(|name| container.name == name);
+        let is_running =
+            |container: &ContainerStatus<'_>| container.state.as_ref().is_some_and(|state| state.running.is_some());
+        let holds_up = |container: &ContainerStatus<'_>| {
+            is_running(container) && (container.started != Some(true) || !is_sidecar(container))
+        };
+        let is_pending = status.phase.as_deref() == Some("Pending");
+        let initializes = is_pending && status.init_container_statuses.iter().any(holds_up);
+        let is_remarkable = stuck || has_restarted || initializes || disruption.is_some() || unscheduled.is_some();
+        if !(is_final || deleting || is_remarkable || status.reason.is_some()) {
             return None;
         }
-        // A sidecar is an init container by its place only.
-        let is_init = |container: &ContainerStatus<'_>| !pod.sidecars().any(|name| container.name == name);
+        let kind = |container| if is_sidecar(container) { ContainerKind::Sidecar } else { ContainerKind::Init };
         let is_over = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
-        let init = status.init_container_statuses.iter().map(|container| (is_init(container), container));
-        let main = status.container_statuses.iter().map(|container| (false, container));
+        let init = status.init_container_statuses.iter().map(|container| (kind(container), container));
+        let main = status.container_statuses.iter().map(|container| (ContainerKind::Main, container));
         Some(Arc::new(PodDiagnostics {
             reason: status.reason.as_deref().map(|text| cut(text, MAX_WORD)),
             message: status.message.as_deref().map(|text| cut(text, MAX_MESSAGE)),
             disruption,
             unscheduled,
-            containers: init.chain(main).take(MAX_LISTED).map(|(init, status)| container(init, status)).collect(),
+            containers: init.chain(main).take(MAX_LISTED).map(|(kind, status)| container(kind, status)).collect(),
             spark_container: cut(pod.spark_container(), MAX_WORD),
             exit_code: exit_code(pod),
             deletion: deleting.then(|| deletion(pod)),
@@ -158,13 +193,16 @@ impl PodDiagnostics {
 
     /// The container that runs the executor, or the driver.
     pub fn spark(&self) -> Option<&ContainerDiagnostics> {
-        self.containers.iter().find(|container| !container.init && container.name == self.spark_container)
+        self.containers
+            .iter()
+            .find(|container| container.kind != ContainerKind::Init && container.name == self.spark_container)
     }
 
     /// The containers that exited, the executor's own first. An init container that did its work is none of them.
     pub fn ended(&self) -> impl Iterator<Item = (&ContainerDiagnostics, &Ended)> {
         let has_worked = |container: &ContainerDiagnostics| {
-            container.init && matches!(&container.state, ContainerStateKind::Ended(ended) if ended.code == 0)
+            let is_init = container.kind == ContainerKind::Init;
+            is_init && matches!(&container.state, ContainerStateKind::Ended(ended) if ended.code == 0)
         };
         let others = self.containers.iter().filter(|container| container.name != self.spark_container);
         let others = others.filter(move |container| !has_worked(container));
@@ -208,9 +246,7 @@ impl PodDiagnostics {
     pub fn exit_message(&self) -> Vec<String> {
         let mut parts = Vec::new();
         if let Some((container, ended)) = self.ended().find(|(_, ended)| ended.code != 0) {
-            let reason = ended.reason.as_deref().map_or_else(String::new, |reason| format!(", {reason}"));
-            let explained = exit_code::explain(ended.code);
-            parts.push(format!("container {} exited with code {}{explained}{reason}", container.name, ended.code));
+            parts.push(format!("container {} exited with {}", container.name, ended.code_and_reason()));
             parts.extend(ended.message.as_deref().map(str::to_owned));
         } else {
             parts.extend(self.waiting_message("waited"));
@@ -220,6 +256,7 @@ impl PodDiagnostics {
             (Some(text), None) | (None, Some(text)) => parts.push(text.to_string()),
             (None, None) => {}
         }
+        parts.extend(self.restarts());
         parts
     }
 
@@ -227,6 +264,51 @@ impl PodDiagnostics {
     pub fn waiting_message(&self, verb: &str) -> Option<String> {
         let (container, words) = self.stuck()?;
         Some(format!("container {} {verb}: {} {}", container.name, words.reason, words.message).trim_end().to_owned())
+    }
+
+    /// Of a pod that has not started: its init container that works, and has not failed before.
+    pub fn initializing(&self) -> Option<&ContainerDiagnostics> {
+        self.containers.iter().find(|container| {
+            let is_running = matches!(container.state, ContainerStateKind::Running { .. });
+            container.kind == ContainerKind::Init && is_running && container.restarts == 0
+        })
+    }
+
+    /// What a pod waits for that has not started: a container that may wait forever, an init container that works, or a sidecar whose
+    /// startup probe fails.
+    pub fn starting_message(&self) -> Option<String> {
+        let running = || self.containers.iter().filter(|container| container.kind != ContainerKind::Main);
+        let since = |since: &str| if since.is_empty() { String::new() } else { format!(" since {since}") };
+        self.waiting_message("waits").or_else(|| {
+            running().find_map(|ContainerDiagnostics { name, kind, state, .. }| match (kind, state) {
+                (ContainerKind::Init, ContainerStateKind::Running { since: at, .. }) => {
+                    Some(format!("init container {name} has been running{}", since(at)))
+                }
+                (ContainerKind::Sidecar, ContainerStateKind::Running { since: at, is_probed: true }) => {
+                    Some(format!("sidecar {name} has been running{}, and its startup probe fails", since(at)))
+                }
+                _ => None,
+            })
+        })
+    }
+
+    /// The containers that were restarted, and how each exited before.
+    pub fn restarts(&self) -> impl Iterator<Item = String> {
+        let restarted = self.containers.iter().filter(|container| container.restarts > 0);
+        restarted.map(|ContainerDiagnostics { name, restarts, last, .. }| {
+            let times = if *restarts == 1 { "once".to_owned() } else { format!("{restarts} times") };
+            let last = last.as_ref().map_or_else(String::new, |ended| {
+                let at = ended.finished.as_deref().map_or_else(String::new, |at| format!(" at {at}"));
+                format!(": it had exited with {}{at}", ended.code_and_reason())
+            });
+            format!("container {name} was restarted {times}{last}")
+        })
+    }
+
+    /// The containers that run although the executor's, or the driver's, has exited.
+    pub fn running_on(&self) -> impl Iterator<Item = &str> {
+        let running = |container: &&ContainerDiagnostics| matches!(container.state, ContainerStateKind::Running { .. });
+        self.containers.iter().filter(running).map(|container| &*container.name)
     }
 
     /// A container that may wait forever, and why.
@@ -251,26 +333,42 @@ fn is_usual_word(reason: &str) -> bool {
     matches!(reason, "" | "ContainerCreating" | "PodInitializing")
 }
 
-fn container(init: bool, status: &ContainerStatus<'_>) -> ContainerDiagnostics {
-    let word = |text: &Option<Text<'_>>| text.as_deref().map(|text| cut(text, MAX_WORD));
+fn word(text: Option<&Text<'_>>) -> Option<Box<str>> {
+    text.map(|text| cut(text, MAX_WORD))
+}
+
+fn ended(ended: &Terminated<'_>) -> Ended {
+    Ended {
+        code: ended.exit_code,
+        reason: word(ended.reason.as_ref()),
+        message: ended.message.as_deref().map(|text| cut(text, MAX_MESSAGE)),
+        started: word(ended.started_at.as_ref()),
+        finished: word(ended.finished_at.as_ref()),
+    }
+}
+
+fn container(kind: ContainerKind, status: &ContainerStatus<'_>) -> ContainerDiagnostics {
     let state = status.state.as_ref();
     // Spark's own order: running, terminated, waiting (`KubernetesUtils.containersDescription`).
     let state = match state.map(|state| (&state.running, &state.terminated, &state.waiting)) {
-        Some((Some(running), ..)) => ContainerStateKind::Running(word(&running.started_at).unwrap_or_default()),
-        Some((_, Some(ended), _)) => ContainerStateKind::Ended(Ended {
-            code: ended.exit_code,
-            reason: word(&ended.reason),
-            message: ended.message.as_deref().map(|text| cut(text, MAX_MESSAGE)),
-            started: word(&ended.started_at),
-            finished: word(&ended.finished_at),
-        }),
+        Some((Some(running), ..)) => ContainerStateKind::Running {
+            since: word(running.started_at.as_ref()).unwrap_or_default(),
+            is_probed: status.started == Some(false),
+        },
+        Some((_, Some(terminated), _)) => ContainerStateKind::Ended(ended(terminated)),
         Some((.., Some(waiting))) => {
             ContainerStateKind::Waiting(words(waiting.reason.as_ref(), waiting.message.as_ref()))
         }
         _ => ContainerStateKind::Unknown,
     };
-    let image = status.image.as_deref().unwrap_or_default();
-    ContainerDiagnostics { name: cut(&status.name, MAX_WORD), image: cut(image, MAX_MESSAGE), init, state }
+    ContainerDiagnostics {
+        name: cut(&status.name, MAX_WORD),
+        image: cut(status.image.as_deref().unwrap_or_default(), MAX_MESSAGE),
+        kind,
+        state,
+        restarts: u32::try_from(status.restart_count).unwrap_or_default(),
+        last: status.last_state.as_ref().and_then(|state| state.terminated.as_ref()).map(ended),
+    }
 }
 
 /// The exit code of the executor's container; before 3.4.4 and 3.5.4 that of the first that exited (SPARK-49804).
@@ -386,6 +484,32 @@ mod tests {
         assert_eq!(ended("Failed"), "2026-11-21T00:00:00Z", "its status changed last then");
         let silent = pod("Failed").replace("lastTransitionTime", "lastProbeTime");
         assert_eq!(diagnostics(&silent, true).unwrap().ended_at(), None, "its deletion says nothing of its exit");
+    }
+
+    #[test]
+    fn starting_pod_says_which_init_container_works_or_which_sidecar_does_not_start() {
+        let pod = |phase: &str, init: &str| {
+            format!(
+                r#"{{"spec":{{"initContainers":[{{"name":"fetch"}},{{"name":"istio-proxy","restartPolicy":"Always"}}]}},
+                "status":{{"phase":"{phase}","initContainerStatuses":[{init}]}}}}"#
+            )
+        };
+        let runs = |name: &str, started: bool| {
+            format!(
+                r#"{{"name":"{name}","started":{started},"state":{{"running":{{"startedAt":"2026-11-21T00:00:00Z"}}}}}}"#
+            )
+        };
+        let says = |init: &str| diagnostics(&pod("Pending", init), false).and_then(|found| found.starting_message());
+        let since = "has been running since 2026-11-21T00:00:00Z";
+        // The kubelet calls an init container without a startup probe started.
+        assert_eq!(says(&runs("fetch", true)), Some(format!("init container fetch {since}")));
+        let probed = says(&runs("istio-proxy", false));
+        assert_eq!(probed, Some(format!("sidecar istio-proxy {since}, and its startup probe fails")));
+        assert_eq!(says(&runs("istio-proxy", true)), None);
+        assert_eq!(diagnostics(&pod("Running", &runs("istio-proxy", true)), false), None, "it costs nothing");
+        let found = |init: &str| diagnostics(&pod("Pending", init), false).unwrap();
+        assert!(found(&runs("fetch", true)).initializing().is_some());
+        assert!(found(&runs("istio-proxy", false)).initializing().is_none(), "the application waits");
     }
 
     #[test]

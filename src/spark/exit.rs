@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::diagnostics::{ContainerDiagnostics, ContainerStateKind, PodDiagnostics};
+use super::diagnostics::{ContainerDiagnostics, ContainerKind, ContainerStateKind, PodDiagnostics};
 use super::exit_code::explain;
 
 /// Spark's `ExecutorExited`.
@@ -78,8 +78,12 @@ pub fn missing(exec_id: u64, registered_ms: i64, polled_ms: i64, delta_ms: i64) 
 
 /// `KubernetesUtils.containersDescription`: one block per container.
 pub fn containers(diagnostics: &PodDiagnostics, indent: usize) -> String {
-    let blocks: Vec<String> =
-        diagnostics.containers.iter().filter(|container| !container.init).map(|one| block(one, indent)).collect();
+    let blocks: Vec<String> = diagnostics
+        .containers
+        .iter()
+        .filter(|container| container.kind == ContainerKind::Main)
+        .map(|one| block(one, indent))
+        .collect();
     blocks.join("\n\n")
 }
 
@@ -94,7 +98,7 @@ fn block(container: &ContainerDiagnostics, indent: usize) -> String {
     line("container image", &container.image);
     match &container.state {
         ContainerStateKind::Unknown => line("container state", ""),
-        ContainerStateKind::Running(since) => {
+        ContainerStateKind::Running { since, .. } => {
             line("container state", "running");
             line("container started at", since);
         }

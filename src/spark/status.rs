@@ -72,6 +72,12 @@ pub struct ContainerStatus<'a> {
     /// Its state before the last restart.
     #[serde(default)]
     pub last_state: Option<ContainerState<'a>>,
+    /// How often it was restarted.
+    #[serde(default)]
+    pub restart_count: i32,
+    /// Whether it runs and has passed its startup probe, or has none.
+    #[serde(default)]
+    pub started: Option<bool>,
 }
 
 impl<'a> ContainerStatus<'a> {

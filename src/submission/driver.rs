@@ -42,6 +42,8 @@ pub struct DriverStatus {
     pub finished: Option<String>,
     /// Its exit code.
     pub exit_code: Option<i32>,
+    /// How often its container was restarted.
+    pub restarts: u32,
     /// Why it is in this state.
     pub why: Option<String>,
     /// Whether it has exited.
@@ -78,13 +80,11 @@ impl DriverStatus {
             let time = text(state?, &[of, key]);
             (!time.is_empty()).then(|| time.to_owned())
         };
-        let exit_code = match facts.diagnostics.as_ref().and_then(|diagnostics| diagnostics.spark()) {
-            Some(container) => match &container.state {
-                ContainerStateKind::Ended(ended) => Some(ended.code),
-                _ => None,
-            },
-            None => None,
-        };
+        let own = facts.diagnostics.as_ref().and_then(|diagnostics| diagnostics.spark());
+        let exit_code = own.and_then(|container| match &container.state {
+            ContainerStateKind::Ended(ended) => Some(ended.code),
+            _ => None,
+        });
         let of_state = || state.and_then(|state| at(state, &["terminated", "exitCode"])?.as_i64()?.try_into().ok());
         Some(DriverStatus {
             submission_id: format!("{namespace}:{name}"),
@@ -98,6 +98,7 @@ impl DriverStatus {
             started: time("running", "startedAt").or_else(|| time("terminated", "startedAt")),
             finished: time("terminated", "finishedAt"),
             exit_code: exit_code.or_else(of_state),
+            restarts: own.map_or(0, |container| container.restarts),
             why: driver_why(&facts).or_else(|| {
                 let is_starting = facts.phase == DriverPhase::Pending && !facts.deleting;
                 is_starting.then(|| not_started(facts.node.as_deref(), &facts.scheduling))
@@ -134,6 +135,7 @@ impl DriverStatus {
             started: owned(&["status", "startTime"]).filter(|_| phase.as_deref() != Some("Pending")),
             finished: None,
             exit_code: None,
+            restarts: 0,
             why: Some(format!("the pod cannot be read: {error}")),
             is_over: matches!(state, "succeeded" | "failed"),
             is_driver: owned(&["metadata", "labels", labels::ROLE]).as_deref() == Some(labels::ROLE_DRIVER),
@@ -246,7 +248,7 @@ mod tests {
             json!({
             "submissionId": "team:pi-driver", "namespace": "team", "name": "pi-driver", "uid": "u1", "appId": "spark-1",
             "appName": "pi", "state": "running", "phase": "Running", "node": "node-1", "created": "2026-11-25T00:00:00Z",
-            "started": "2026-11-25T00:00:05Z", "finished": null, "exitCode": null, "why": null})
+            "started": "2026-11-25T00:00:05Z", "finished": null, "exitCode": null, "restarts": 0, "why": null})
         );
     }
 

@@ -73,7 +73,7 @@ fn application(app: &AppReport, now: Timestamp) -> Markup {
         @if app.unowned > 0 {
             p.caution role="note" {
                 (app.unowned) " executors have no ownerReference to a driver, and their driver is not known: nothing deletes them when it ends. "
-                "It may run outside the cluster; otherwise, " code { "spark.kubernetes.driver.pod.name" } " names it."
+                "It may run outside the cluster or in another namespace; in this one, " code { "spark.kubernetes.driver.pod.name" } " names it."
             }
         }
         @if app.shortage.is_none() && app.lacking() == Lacking::Unknown {

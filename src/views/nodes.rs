@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{History, shown};
 use crate::nodes::{NodeFault, NodeRecord, Suspicion};
-use crate::recovery;
-use crate::snapshot::{Snapshot, Stage};
+use crate::recovery::{self, cost};
+use crate::snapshot::Snapshot;
 use crate::time::Now;
 
 /// At most this many faults are listed per node, the newest first.
@@ -150,7 +150,7 @@ fn placed(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Placed> {
     let mut all: BTreeMap<Arc<str>, Placed> = BTreeMap::new();
     for (key, app) in &snapshot.apps {
         for executor in app.executors().values() {
-            let Some(node) = executor.node.as_ref().filter(|_| executor.stage() != Stage::Final) else { continue };
+            let Some(node) = executor.node.as_ref().filter(|_| cost::holds_resources(executor)) else { continue };
             let placed = all.entry(node.clone()).or_default();
             placed.pods += 1;
             *placed.schedulers.entry(executor.template.scheduling.scheduler_name.to_string()).or_default() += 1;

@@ -102,17 +102,20 @@ impl HistoryBuilder {
     }
 
     fn container(&mut self, name: &str, status: &Value) {
-        let state = |kind: &str, key: &str| text(status, &["state", kind, key]);
-        for kind in ["running", "terminated"] {
-            self.step(Step::Started, state(kind, "startedAt"), "pod", format!("container {name} started"));
-        }
-        if let Some(terminated) = at(status, &["state", "terminated"]) {
+        let restarts = at(status, &["restartCount"]).and_then(Value::as_i64).filter(|count| *count > 0);
+        let restarts = restarts.map_or_else(String::new, |count| format!(" again (restart {count})"));
+        for (state, again) in [("lastState", ""), ("state", restarts.as_str())] {
+            for kind in ["running", "terminated"] {
+                let time = text(status, &[state, kind, "startedAt"]);
+                self.step(Step::Started, time, "pod", format!("container {name} started{again}"));
+            }
+            let Some(terminated) = at(status, &[state, "terminated"]) else { continue };
             let code = at(terminated, &["exitCode"]).and_then(Value::as_i64).unwrap_or_default();
             let reason = [text(terminated, &["reason"]), text(terminated, &["message"])];
             let reason: Vec<&str> = reason.into_iter().filter(|text| !text.is_empty()).collect();
             let reason = if reason.is_empty() { String::new() } else { format!(" ({})", reason.join(": ")) };
             let what = format!("container {name} exited with code {code}{reason}");
-            match state("terminated", "finishedAt") {
+            match text(terminated, &["finishedAt"]) {
                 "" => {
                     let entry = HistoryEntry {
                         at: "at an unknown time".to_owned(),
@@ -267,6 +270,22 @@ mod tests {
             assert!(what.contains(words), "{whats:?}");
         }
         assert_eq!(history.entries[4].at, "at an unknown time");
+    }
+
+    #[test]
+    fn container_that_was_restarted_says_how_it_had_exited() {
+        let mut history = HistoryBuilder::default();
+        history.pod(&json!({"metadata": {"creationTimestamp": "2026-11-25T00:00:00Z"}, "status": {"containerStatuses": [
+            {"name": "spark", "restartCount": 2, "state": {"running": {"startedAt": "2026-11-25T00:03:00Z"}},
+                "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-11-25T00:01:00Z",
+                    "finishedAt": "2026-11-25T00:02:00Z"}}}]}}));
+        let history = history.finish("d");
+        let expected = [
+            "container spark started",
+            "container spark exited with code 137 (OOMKilled)",
+            "container spark started again (restart 2)",
+        ];
+        assert_eq!(whats(&history)[1..], expected);
     }
 
     #[test]

@@ -61,7 +61,7 @@ policies:
 creators: {never: []}
 trustedWriters: []
 lifecycle: {grace: 180s, finished: label, keepFailed: 1h, poll: 5m, dryRun: false}
-recovery: {stuck: {mode: warn, after: 10m, budget: 5/h}}
+recovery: {stuck: {mode: warn, after: 10m, initAfter: 1h, budget: 5/h}}
 nodes: {window: 30m, failures: 3, avoid: false, maxShare: 5%}
 ";
 
@@ -332,7 +332,11 @@ fn check_says_which_pods_would_be_deleted() {
         ("", vec!["no pods are deleted: recovery rules only report"]),
         (
             "recovery: {act: true, stuck: {mode: act}, orphans: {mode: warn}}\nlifecycle: {finished: delete, keepFailed: 7d}",
-            vec!["pods are deleted by: recovery.stuck (", ", for 10m); recovery.refused (", "; lifecycle.finished ("],
+            vec![
+                "by: recovery.stuck (",
+                ", for 10m, or 1h in init containers); recovery.refused (",
+                "; lifecycle.finished (",
+            ],
         ),
         ("recovery: {act: true}", vec!["pods are deleted by: recovery.orphans (", ", for 5m); recovery.refused ("]),
         ("recovery: {act: false, stuck: {mode: act}}", vec!["no pods are deleted: recovery rules only report"]),
@@ -361,6 +365,7 @@ fn unreachable_policy_and_unused_section_yield_warnings() {
             "recovery.stuck.mode is act, but recovery.driverView.access is none",
         ),
         ("orphans: {after: 1s}", "recovery.orphans.after is less than 10s, which applies"),
+        ("stuck: {initAfter: 1s}", "recovery.stuck.initAfter is less than 10s, which applies"),
         ("hopeless: {mode: act, budget: 0/h}", "recovery.hopeless.mode is act with a budget of 0: nothing is deleted"),
         (
             "driverView: {access: none}, hopeless: {mode: act}",

@@ -52,7 +52,7 @@ pub fn of_executor(
         return orphans::decide(context, of, executor, state);
     }
     match stage {
-        Stage::Starting => stuck::decide(context, of, executor, since),
+        Stage::Starting | Stage::Initializing => stuck::decide(context, of, executor, since),
         Stage::Unscheduled if fault_injection::injected(Bug::UnscheduledIsStuck) => {
             stuck::decide(context, of, executor, since)
         }

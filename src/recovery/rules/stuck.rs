@@ -1,5 +1,6 @@
 //! `stuck`: an executor is bound to a node and does not start: its image is never pulled, its volume is never mounted, its node
-//! does not work. Spark waits for it forever (`ExecutorPodsAllocator` counts it as pending).
+//! does not work. Spark waits for it forever (`ExecutorPodsAllocator` counts it as pending). Init containers that work have a time of
+//! their own: they may fetch much.
 //!
 //! A pod that no scheduler has bound is never deleted: the same pod would wait again.
 
@@ -24,9 +25,9 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
         true => executor.first_seen.unwrap_or(since),
         false => since,
     };
-    context.after(RULE, since, || {
+    context.waited(since, context.recovery.starts_within(executor.stage()), || {
         let node = executor.node.as_deref().unwrap_or_default();
-        let waits = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.waiting_message("waits"));
+        let waits = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.starting_message());
         let why = waits.unwrap_or_else(|| "its containers are being created".to_owned());
         let message = format!("has not started on {node} for {}: {why}", context.ago(since));
         let remedy = by_view(context, of, executor, "its driver requests another executor");
