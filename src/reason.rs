@@ -110,6 +110,8 @@ reasons! {
         ValueLeftOut = Warning;
         /// The policy's priority class does not exist in the cluster and was not set.
         PriorityClassMissing = Warning;
+        /// The pod names a queue that its policy does not allow, or another one than its application runs in, and got that one.
+        QueueReplaced = Warning;
         /// The scheduler's gangs have a fixed size, but the application allocates executors dynamically.
         GangNotFixed = Warning;
         /// The installed Volcano denies pods whose PodGroup does not exist yet, so the driver cannot create executors.

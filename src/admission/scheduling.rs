@@ -17,6 +17,7 @@ use crate::signature::StatedCreator;
 use crate::snapshot::{DriverPod, GroupKey, Owner, SchedulingFields};
 use crate::spark::conf::AppConf;
 use crate::spark::ids::AppKey;
+use crate::spark::pod::Pod;
 use crate::spark::resources;
 use crate::text::{is_label_value, shown};
 
@@ -51,12 +52,14 @@ pub(super) fn executor(
                 Some(_) => Some(scheduling.scheduler_name.clone()),
                 None => effective.scheduler.name.clone().filter(|_| same_kind),
             };
-            let choice = SchedulerChoice { gang_scheduler: scheduler, name, replace: effective.scheduler.replace };
-            let queue = scheduler.queue_key.and_then(|(place, key)| scheduling.entry(place, key));
+            let replace = effective.scheduler.replace;
+            let queue_key = if same_kind { effective.scheduler.queue_key } else { scheduler.queue_key };
+            let choice = SchedulerChoice { gang_scheduler: scheduler, name, replace, queue_key };
+            let queue = queue_key.and_then(|(place, key)| scheduling.entry(place, key));
             let shape = if same_kind { effective.shape } else { scheduler.default_shape() };
-            (choice, shape, queue.map(str::to_owned).or_else(|| effective.queue.as_deref().map(str::to_owned)))
+            (choice, shape, queue)
         }
-        None => (effective.scheduler.clone(), effective.shape, effective.queue.as_deref().map(str::to_owned)),
+        None => (effective.scheduler.clone(), effective.shape, None),
     };
     let scheduler = choice.gang_scheduler;
     let counted = pod.default_profile();
@@ -97,7 +100,8 @@ pub(super) fn executor(
     if let Some(name) = &choice.name {
         draft.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
-    set_queue(scheduler, queue.as_deref(), draft);
+    let of_driver = driver.and_then(|driver| drivers_queue(context, &choice, driver));
+    set_queue(context, &choice, Queues { of_app: queue, of_driver, of_policy: effective.queue.as_deref() }, draft);
     set_application(scheduler, application, draft);
     early_pods(context, scheduler, shape, draft);
     let has_started = gang_has_started(context, scheduler, &group, driver);
@@ -183,7 +187,8 @@ pub(super) fn driver(
     if let Some(name) = &effective.scheduler.name {
         draft.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
-    set_queue(scheduler, effective.queue.as_deref(), draft);
+    let of_policy = effective.queue.as_deref();
+    set_queue(context, &effective.scheduler, Queues { of_policy, ..Queues::default() }, draft);
     early_pods(context, scheduler, effective.shape, draft);
     let name = application::driver_name(context.review, pod);
     set_application(scheduler, application_id(context, scheduler, name), draft);
@@ -339,8 +344,54 @@ fn keep_numbers(scheduling: &SchedulingFields, scheduler: &GangScheduler, metada
     }
 }
 
-fn set_queue(scheduler: &GangScheduler, queue: Option<&str>, draft: &mut Draft<'_>) {
-    let (Some((place, key)), Some(queue)) = (scheduler.queue_key, queue) else { return };
+/// The queues that a pod may get, in order of precedence, except that a queue which it names itself, and may name, precedes those of
+/// its driver and its policy.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queues<'q> {
+    /// That of the application's first executor.
+    of_app: Option<&'q str>,
+    /// That of its driver.
+    of_driver: Option<&'q str>,
+    /// That of the policy, or of an annotation.
+    of_policy: Option<&'q str>,
+}
+
+/// The queue that a driver of the same policy named itself, if it may.
+fn drivers_queue<'d>(
+    context: &MutationContext<'_, '_>,
+    choice: &SchedulerChoice,
+    driver: &'d DriverPod,
+) -> Option<&'d str> {
+    let (place, key) = choice.queue_key?;
+    let (policy, kind) = driver.scheduling.set_by()?;
+    let is_same = policy == &*context.policy.name && kind == choice.gang_scheduler.kind;
+    driver.scheduling.entry(place, key).filter(|queue| is_same && context.policy.allows_queue(queue))
+}
+
+/// The keys that are the scheduler's own by which a pod names a queue, and the queues. Other keys are common words.
+fn named_queues<'p>(
+    choice: &SchedulerChoice,
+    pod: &'p Pod<'_>,
+) -> impl Iterator<Item = (MetadataField, &'static str, &'p str)> {
+    let all = choice.queue_key.into_iter().chain(choice.gang_scheduler.own_queue_keys());
+    all.filter_map(|(place, key)| Some((place, key, place.value(pod, key).filter(|queue| !queue.is_empty())?)))
+}
+
+/// Sets the queue, and notes if that is another one than the pod names.
+fn set_queue(context: &MutationContext<'_, '_>, choice: &SchedulerChoice, queues: Queues<'_>, draft: &mut Draft<'_>) {
+    let Some((place, key)) = choice.queue_key else { return };
+    let policy = context.policy;
+    let named = named_queues(choice, context.pod).next().map(|(.., queue)| queue);
+    let kept = named.filter(|named| policy.allows_queue(named));
+    let Some(queue) = queues.of_app.or(kept).or(queues.of_driver).or(queues.of_policy) else { return };
+    if let Some(named) = named.filter(|named| *named != queue) {
+        let why = match queues.of_app {
+            Some(_) => "its application runs in another one".to_owned(),
+            None => format!("policy {} does not allow it", policy.name),
+        };
+        let (named, queue) = (shown(named), shown(queue));
+        draft.note(Reason::QueueReplaced, format!("queue {named} is replaced by {queue}: {why}"));
+    }
     if place == MetadataField::Label && !is_label_value(queue) {
         draft.note(
             Reason::ValueLeftOut,
@@ -350,7 +401,10 @@ fn set_queue(scheduler: &GangScheduler, queue: Option<&str>, draft: &mut Draft<'
         );
         return;
     }
-    draft.mutations.push(Mutation::SetMetadata(place, key, queue.to_owned()));
+    // Each version of a scheduler reads its keys in another order.
+    let others = named_queues(choice, context.pod).map(|(place, key, _)| (place, key));
+    let all = std::iter::once((place, key)).chain(others);
+    draft.mutations.extend(all.map(|(place, key)| Mutation::SetMetadata(place, key, queue.to_owned())));
 }
 
 /// The application's id, if the scheduler reads one from the pod.

@@ -403,7 +403,9 @@ fn queue(
     policies: &Policies,
     draft: &mut Draft<'_>,
 ) {
-    let Some(queues) = &policy.queues else { return };
+    if policy.queues.is_none() {
+        return;
+    }
     // A running application keeps the queue that it got before the policy changed: Spark 4.2 and newer count rejected
     // creations as failures, and exit.
     let first = || {
@@ -423,17 +425,15 @@ fn queue(
         }
         for by @ (place, key, is_fallback) in scheduler.queue_keys() {
             let has = |(place, key): (MetadataField, &str)| place.value(pod, key).is_some();
-            if is_fallback && scheduler.queue_key.is_some_and(has) {
+            if is_fallback && policies.queue_key(scheduler).is_some_and(has) {
                 continue;
             }
             let Some(queue) = scheduler.queue_by(pod, by) else { continue };
-            let allowed =
-                policy.queue.as_deref() == Some(&*queue) || queues.iter().any(|pattern| pattern.matches(&queue));
             let was_there = || {
                 old.is_some_and(|old| scheduler.queue_by(old, by).as_ref() == Some(&queue))
                     || first().is_some_and(|scheduling| scheduling.entry(place, key) == Some(&*queue))
             };
-            if !allowed && !was_there() {
+            if !policy.allows_queue(&queue) && !was_there() {
                 draft.find(
                     Reason::QueueNotAllowed,
                     format!(

@@ -148,6 +148,9 @@ pub struct SchedulerFile {
     pub name: Option<Located<String>>,
     /// Which scheduler names on a pod are replaced.
     pub replace: Replace,
+    /// The key by which pods name their queue, if the scheduler can be configured to read another: for kai, kai.scheduler/queue or
+    /// runai/queue. If omitted, the type's own key.
+    pub queue_key: Option<Located<String>>,
 }
 
 /// A type in the schedulers' table.

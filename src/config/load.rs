@@ -317,6 +317,22 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
     if let Some(name) = &file.scheduler.name {
         subdomain(name).map_err(|why| refuse(name.at(), "scheduler.name", why))?;
     }
+    let queue_key = match &file.scheduler.queue_key {
+        None => scheduler.queue_key,
+        Some(wanted) => {
+            let key = scheduler.own_queue_keys().find(|(_, key)| *key == wanted.as_str());
+            Some(key.ok_or_else(|| {
+                let mut known: Vec<&str> = scheduler.own_queue_keys().map(|(_, key)| key).collect();
+                known.dedup();
+                let why = if known.is_empty() {
+                    format!("{} reads no queue from pods: expected no key", scheduler.kind)
+                } else {
+                    format!("{:?}: {} does not read it: expected {}", **wanted, scheduler.kind, known.join(" or "))
+                };
+                refuse(wanted.at(), "scheduler.queueKey", why)
+            })?)
+        }
+    };
     for (key, class) in [("driver", &file.priority_class.driver), ("executor", &file.priority_class.executor)] {
         if let Some(class) = class {
             subdomain(class).map_err(|why| refuse(class.at(), &format!("priorityClass.{key}"), why))?;
@@ -338,7 +354,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
             "empty name: expected a queue, in which * and ? are wildcards".to_owned(),
         ));
     }
-    let label_queue = matches!(scheduler.queue_key, Some((crate::annotations::MetadataField::Label, _)));
+    let label_queue = matches!(queue_key, Some((crate::annotations::MetadataField::Label, _)));
     match &file.queue {
         Some(queue) if label_queue && !is_label_value(queue) => {
             let why = format!(
@@ -407,6 +423,7 @@ fn check(text: &str, at: &str, file: &PolicyEntry) -> Result<Policy, BadConfig> 
                 .map(|name| name.as_str().into())
                 .or(scheduler.default_name.map(Arc::from)),
             replace: file.scheduler.replace,
+            queue_key,
         },
         queue: file.queue.as_ref().map(|queue| queue.as_str().into()),
         driver_class: file.priority_class.driver.as_ref().map(|class| class.as_str().into()),

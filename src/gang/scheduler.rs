@@ -253,11 +253,15 @@ impl GangScheduler {
         group.into_iter().chain(self.queue_key).chain(more.into_iter().flatten().copied())
     }
 
+    /// Its own keys by which pods name their queue.
+    pub fn own_queue_keys(&self) -> impl Iterator<Item = (MetadataField, &'static str)> {
+        self.queue_key.iter().chain(self.more_queue_keys).copied()
+    }
+
     /// Every key from which this scheduler reads a queue; those that it reads only without a queue key have `true`.
     pub fn queue_keys(&self) -> impl Iterator<Item = (MetadataField, &'static str, bool)> {
-        let with = |is_fallback| move |(place, key): &(MetadataField, &'static str)| (*place, *key, is_fallback);
-        let first = self.queue_key.iter().chain(self.more_queue_keys).map(with(false));
-        first.chain(self.fallback_queue_keys.iter().map(with(true)))
+        let own = self.own_queue_keys().map(|(place, key)| (place, key, false));
+        own.chain(self.fallback_queue_keys.iter().map(|(place, key)| (*place, *key, true)))
     }
 
     /// The queue that a pod names by one of the [`GangScheduler::queue_keys`].

@@ -17,7 +17,7 @@ pub use matching::{Match, Pattern};
 pub use nodes::NodeSettings;
 pub use recovery::{Budget, DriverAccess, DriverViews, Mode, Recovery, RecoveryRule, RuleSettings};
 
-use crate::annotations::Override;
+use crate::annotations::{MetadataField, Override};
 use crate::gang::{GangScheduler, Membership, NameTemplate, Shape};
 use crate::snapshot::{Namespace, SchedulingFields};
 use crate::spark::pod::Pod;
@@ -144,6 +144,8 @@ pub struct SchedulerChoice {
     pub name: Option<Arc<str>>,
     /// Which names on a pod are replaced.
     pub replace: Replace,
+    /// The key by which a pod names its queue: one of those that the scheduler reads.
+    pub queue_key: Option<(MetadataField, &'static str)>,
 }
 
 /// Which scheduler names are replaced.
@@ -172,12 +174,21 @@ pub struct Gang {
     pub read_spark_conf: bool,
 }
 
+impl Policy {
+    /// Whether pods may name this queue.
+    pub fn allows_queue(&self, queue: &str) -> bool {
+        let matches = |patterns: &Vec<Pattern>| patterns.iter().any(|pattern| pattern.matches(queue));
+        self.queue.as_deref() == Some(queue) || self.queues.as_ref().is_none_or(matches)
+    }
+}
+
 impl SchedulerChoice {
     /// A scheduler under its default name.
     pub fn of(scheduler: &'static GangScheduler) -> SchedulerChoice {
         SchedulerChoice {
             gang_scheduler: scheduler,
             name: scheduler.default_name.map(Arc::from),
+            queue_key: scheduler.queue_key,
             replace: Replace::Default,
         }
     }
@@ -258,6 +269,13 @@ impl Policies {
             recovery: Recovery::default(),
             nodes: NodeSettings::default(),
         }
+    }
+
+    /// The key by which pods name their queue to a scheduler: the one that its first policy sets, else its type's own.
+    pub fn queue_key(&self, scheduler: &GangScheduler) -> Option<(MetadataField, &'static str)> {
+        let mut choices = self.iter().map(|policy| &policy.scheduler);
+        let chosen = choices.find(|choice| choice.gang_scheduler.kind == scheduler.kind);
+        chosen.map_or(scheduler.queue_key, |choice| choice.queue_key)
     }
 
     /// The same with this lifecycle configuration.

@@ -129,7 +129,8 @@ pub fn preview(submission: &Submission, policies: &Policies, namespace: Option<&
         )
     });
     let scheduler = effective.as_ref().map_or(&gang::NONE, |effective| effective.scheduler.gang_scheduler);
-    let on_pod = scheduler.queue_key.and_then(|(place, key)| place.value(&pod, key)).map(str::to_owned);
+    let queue_key = effective.as_ref().and_then(|effective| effective.scheduler.queue_key);
+    let on_pod = queue_key.and_then(|(place, key)| place.value(&pod, key)).map(str::to_owned);
     let facts = SizeFacts {
         conf: Some(&conf),
         requested: effective.as_ref().and_then(|effective| effective.min_member),

@@ -34,6 +34,7 @@ mod node_pools;
 mod nodes;
 mod patches;
 mod polls;
+mod queues;
 mod reasons;
 mod recorded_reviews;
 mod recovery;

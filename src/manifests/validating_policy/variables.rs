@@ -131,7 +131,7 @@ fn queues(policies: &Policies, all: &[&Policy], index: usize, add: &mut impl FnM
         let keys = keys.filter_map(|(scheduler, is_fallback)| {
             let here = |(at, _, fallback): &(MetadataField, _, bool)| *at == place && *fallback == is_fallback;
             let keys: Vec<&str> = scheduler.queue_keys().filter(here).map(|(_, key, _)| key).collect();
-            let first = scheduler.queue_key.filter(|_| is_fallback);
+            let first = policies.queue_key(scheduler).filter(|_| is_fallback);
             let unless = first.map(|(at, key)| format!(r#"!("{key}" in variables.{})"#, at.as_str()));
             (!keys.is_empty()).then(|| read_by(scheduler, policies, &json!(keys), unless.as_deref()))
         });
