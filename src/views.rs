@@ -364,7 +364,8 @@ fn executor_report(
         id: executor.exec_id.map(u64::from),
         state: executor.shown_state().as_str().to_owned(),
         node: executor.node.as_deref().map(str::to_owned),
-        why: diagnosis(executor, key.namespace(), liveness, not_with_driver(snapshot, key, executor), now),
+        why: diagnosis(executor, key.namespace(), liveness, not_with_driver(snapshot, key, executor)),
+        done: done(executor, now),
         recovery: history.recovery.of(key).and_then(|report| {
             let own = report.findings.iter().find(|finding| finding.uid == executor.uid)?;
             Some(format!("{} ({}): {}", own.outcome.text(), own.rule.as_str(), own.message))
@@ -395,7 +396,6 @@ fn diagnosis(
     namespace: &str,
     liveness: &DriverLiveness,
     not_with_driver: Option<String>,
-    now: Timestamp,
 ) -> Option<String> {
     let nothing = PodDiagnostics::default();
     let diagnostics = executor.diagnostics.as_deref().unwrap_or(&nothing);
@@ -411,18 +411,12 @@ fn diagnosis(
         DriverLiveness::Alive(_) | DriverLiveness::Gone | DriverLiveness::Unknown => {}
     }
     parts.extend(not_with_driver);
-    if let Some(deletion) = &diagnostics.deletion {
-        let until = deletion.until.map_or_else(String::new, |until| {
-            let verb = if until < now { "ended" } else { "ends" };
-            format!(" (its grace period {verb} at {})", shown(until))
-        });
-        parts.push(format!("is being deleted{until}"));
-        if !deletion.finalizers.is_empty() {
-            parts.push(format!("blocked by finalizers: {}", deletion.finalizers.join(", ")));
-        }
+    if diagnostics.deletion.is_some() {
         parts.extend(crate::lifecycle::cause::by_whom(diagnostics).map(|who| format!("deleted by {who}")));
     }
-    if !executor.state.is_final() {
+    if executor.state.is_final() {
+        parts.extend(diagnostics.exit_message());
+    } else {
         parts.extend(diagnostics.starting_message());
         parts.extend(diagnostics.unscheduled.as_ref().filter(|_| executor.node.is_none()).map(no_node));
         parts.extend(diagnostics.restarts());
@@ -432,15 +426,31 @@ fn diagnosis(
         let node = executor.node.as_deref().unwrap_or("its node");
         parts.push(format!("holds what it requests on {node}, because container {} still runs", running.join(", ")));
     }
-    if executor.inactive {
-        let who = if executor.inactive_by_usher { "spark-usher" } else { "its driver" };
-        parts.push(format!("was labelled inactive by {who}"));
-    }
     if executor.state == ExecutorPodState::Unknown {
         parts.push("its phase is Unknown: its node does not respond".to_owned());
     }
     if parts.is_empty() && executor.state == ExecutorPodState::Pending {
         parts.push(not_started(executor.node.as_deref(), &executor.template.scheduling));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// What was done with an executor.
+fn done(executor: &Executor, now: Timestamp) -> Option<String> {
+    let mut parts = Vec::new();
+    if let Some(deletion) = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.deletion.as_ref()) {
+        let until = deletion.until.map_or_else(String::new, |until| {
+            let verb = if until < now { "ended" } else { "ends" };
+            format!(" (its grace period {verb} at {})", shown(until))
+        });
+        parts.push(format!("is being deleted{until}"));
+        if !deletion.finalizers.is_empty() {
+            parts.push(format!("its deletion is blocked by finalizers: {}", deletion.finalizers.join(", ")));
+        }
+    }
+    if executor.inactive {
+        let who = if executor.inactive_by_usher { "spark-usher" } else { "its driver" };
+        parts.push(format!("was labelled inactive by {who}"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -153,6 +153,9 @@ fn present(executor: &ExecutorReport, out: &mut dyn Write) -> io::Result<()> {
     if let Some(why) = &executor.why {
         report_line!(out, "  why       {why}")?;
     }
+    if let Some(done) = &executor.done {
+        report_line!(out, "  done      {done}")?;
+    }
     if let Some(recovery) = &executor.recovery {
         report_line!(out, "  recovery  {recovery}")?;
     }
@@ -245,7 +248,7 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
             "    {}  {}{}",
             executor.pod,
             executor.state,
-            colon(executor.why.as_deref().unwrap_or_default())
+            colon(executor.why.as_ref().or(executor.done.as_ref()).map_or("", String::as_str))
         )?;
     }
     let all: usize = app.ended.values().sum();

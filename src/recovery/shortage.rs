@@ -1,6 +1,6 @@
 //! How many executors an application lacks, and why: each executor that does not run, and each that does not exist, has a cause.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,7 +10,9 @@ use crate::lifecycle::cause::Cause;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::{DriverPhase, DriverPod, Exceeded, Executor, Group, GroupKey, SchedulingFields, Snapshot, Stage};
+use crate::spark::diagnostics::{ContainerDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
+use crate::time::whole_second;
 
 /// Exits within this time explain executors that do not exist.
 const RECENT: SignedDuration = SignedDuration::from_secs(600);
@@ -143,7 +145,7 @@ pub fn shortage<'v>(
         if pending == 0 && terminating.is_empty() && exits.iter().filter(is_expected).count() >= missing {
             return None;
         }
-        let (kind, message) = of_missing(snapshot, key, driver, exits, now);
+        let (kind, message) = of_missing(snapshot, key, driver, (exits, missing), now);
         add(kind, missing, message);
     }
     if running.len() >= wanted {
@@ -199,14 +201,41 @@ fn began(driver: &DriverPod) -> Option<Timestamp> {
 /// How many of an application's executors exited abnormally within ten minutes, of those with a cause that is `wanted`; and in
 /// words, by cause.
 fn recent(exits: &[&Exit], now: Timestamp, wanted: impl Fn(Cause) -> bool) -> (usize, String) {
+    let is_recent = |exit: &&&Exit| now.duration_since(exit.ended_at()) <= RECENT;
+    counted(exits.iter().filter(|exit| exit.cause.is_abnormal() && wanted(exit.cause)).filter(is_recent).copied())
+}
+
+/// How many exits there are, and in words, by cause.
+fn counted<'e>(exits: impl Iterator<Item = &'e Exit>) -> (usize, String) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for exit in exits.iter().filter(|exit| exit.cause.is_abnormal() && wanted(exit.cause)) {
-        if now.duration_since(exit.ended_at()) <= RECENT {
-            *counts.entry(exit.cause.as_str()).or_default() += 1;
-        }
+    for exit in exits {
+        *counts.entry(exit.cause.as_str()).or_default() += 1;
     }
     let words: Vec<String> = counts.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
     (counts.values().sum(), words.join(", "))
+}
+
+/// The abnormal exits after which no other executor was created in place of the one that exited, the oldest first. Each executor
+/// replaces the one that exited first.
+fn not_replaced<'e>(snapshot: &Snapshot, key: &AppKey, exits: &[&'e Exit]) -> VecDeque<&'e Exit> {
+    let created = |executor: &Executor| executor.created.map(|seconds| (i64::from(seconds.get()), None));
+    let present = || snapshot.apps.get(key).into_iter().flat_map(|app| app.executors().values());
+    let exited: BTreeSet<&str> = exits.iter().map(|exit| &*exit.executor.uid).collect();
+    let others = present().filter(|executor| !exited.contains(&*executor.uid));
+    let all = others.map(|executor| &**executor).chain(exits.iter().map(|exit| &*exit.executor));
+    let mut events: Vec<(i64, Option<&'e Exit>)> = all.filter_map(created).collect();
+    let abnormal = exits.iter().filter(|exit| exit.cause.is_abnormal());
+    events.extend(abnormal.map(|exit| (exit.ended_at().as_second(), Some(*exit))));
+    // Within a second, an exit precedes the creation of its replacement.
+    events.sort_by_key(|(at, exit)| (*at, exit.is_none()));
+    let mut open = VecDeque::new();
+    for (_, exit) in events {
+        match exit {
+            Some(exit) => open.push_back(exit),
+            None => drop(open.pop_front()),
+        }
+    }
+    open
 }
 
 /// Why a pending executor does not run.
@@ -218,10 +247,8 @@ fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (Shorta
             let why = waits.map_or_else(String::new, |why| format!(": {why}"));
             return (ShortageCause::Starting, format!("{} starts on {node}{why}", executor.name));
         };
-        let is_image = waits.reason.contains("Image") || *waits.reason == *"RegistryUnavailable";
-        let kind = if is_image { ShortageCause::ImagePull } else { ShortageCause::ContainerError };
-        let message = format!("{}: {} {} ({})", executor.name, waits.reason, waits.message, container.image);
-        return (kind, message);
+        let (kind, why) = of_stuck((container, waits));
+        return (kind, format!("{}: {why}", executor.name));
     }
     let unscheduled = diagnostics.and_then(|diagnostics| diagnostics.unscheduled.as_ref());
     if let Some((name, group)) = waiting_group(snapshot, key, &executor.template.scheduling) {
@@ -230,16 +257,26 @@ fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (Shorta
         return (ShortageCause::Gang, format!("gang {name}{size} has not started{why}"));
     }
     match unscheduled {
-        Some(words) => {
-            let resources = lacking(&words.message);
-            let lacks = if resources.is_empty() { String::new() } else { format!("lacks {}: ", resources.join(", ")) };
-            (ShortageCause::Unschedulable, format!("{lacks}{}", words.message))
-        }
+        Some(words) => of_unscheduled(words),
         None => {
             let scheduler = executor.template.scheduling.shown_scheduler();
             (ShortageCause::Unscheduled, format!("{scheduler} has not reported on {}", executor.name))
         }
     }
+}
+
+/// Why a container that waits does not start.
+fn of_stuck((container, waits): (&ContainerDiagnostics, &ReasonAndMessage)) -> (ShortageCause, String) {
+    let is_image = waits.reason.contains("Image") || *waits.reason == *"RegistryUnavailable";
+    let kind = if is_image { ShortageCause::ImagePull } else { ShortageCause::ContainerError };
+    (kind, format!("{} {} ({})", waits.reason, waits.message, container.image))
+}
+
+/// Why no node was found for a pod.
+fn of_unscheduled(words: &ReasonAndMessage) -> (ShortageCause, String) {
+    let resources = lacking(&words.message);
+    let lacks = if resources.is_empty() { String::new() } else { format!("lacks {}: ", resources.join(", ")) };
+    (ShortageCause::Unschedulable, format!("{lacks}{}", words.message))
 }
 
 /// The PodGroup for which an executor waits.
@@ -284,11 +321,20 @@ fn of_missing(
     snapshot: &Snapshot,
     key: &AppKey,
     driver: &DriverPod,
-    exits: &[&Exit],
+    (exits, missing): (&[&Exit], usize),
     now: Timestamp,
 ) -> (ShortageCause, String) {
     let within = |words: String| format!("exits within {} minutes: {words}", RECENT.as_secs() / 60);
     if driver.phase == DriverPhase::Pending {
+        let diagnostics = driver.diagnostics.as_deref();
+        if let Some((kind, why)) = diagnostics.and_then(|diagnostics| diagnostics.stuck()).map(of_stuck) {
+            return (kind, format!("its driver {}: {why}", driver.name));
+        }
+        let unscheduled = diagnostics.and_then(|diagnostics| diagnostics.unscheduled.as_ref());
+        if let Some(words) = unscheduled.filter(|_| driver.node.is_none()) {
+            let (kind, why) = of_unscheduled(words);
+            return (kind, format!("its driver {}: {why}", driver.name));
+        }
         return (ShortageCause::Starting, format!("its driver {} has not started", driver.name));
     }
     let (own, words) = recent(exits, now, Cause::by_app);
@@ -298,14 +344,31 @@ fn of_missing(
     if let Some(message) = exceeded_quota(snapshot, key, driver) {
         return (ShortageCause::Quota, message);
     }
-    let (by_node, words) =
-        recent(exits, now, |cause| cause.group() == CauseGroup::Cluster && cause != Cause::DeletedByRule);
+    let is_by_cluster = |cause: Cause| cause.group() == CauseGroup::Cluster && cause != Cause::DeletedByRule;
+    let (by_node, words) = recent(exits, now, is_by_cluster);
     if by_node > 0 {
         return (ShortageCause::NodeFault, within(words));
     }
     let (all, words) = recent(exits, now, |_| true);
     if all > 0 {
         return (ShortageCause::Exited, within(words));
+    }
+    // Long ago, but nothing has changed since.
+    let mut lost = not_replaced(snapshot, key, exits);
+    lost.drain(..lost.len().saturating_sub(missing));
+    if let Some(last) = lost.back() {
+        let kind = if lost.iter().all(|exit| is_by_cluster(exit.cause)) {
+            ShortageCause::NodeFault
+        } else {
+            ShortageCause::Exited
+        };
+        let at = whole_second(last.ended_at());
+        let (count, words) = counted(lost.into_iter());
+        let them = if count == 1 { "it" } else { "them" };
+        return (
+            kind,
+            format!("{words}, the last at {at}, and its driver has not replaced {them}: see the driver's log"),
+        );
     }
     if began(driver).is_some_and(|began| now.duration_since(began) <= SETTLES_WITHIN) {
         return (ShortageCause::Starting, format!("its driver {} has just started", driver.name));

@@ -136,7 +136,7 @@ fn application(app: &AppReport, now: Timestamp) -> Markup {
                         li {
                             strong { (text(&executor.pod)) } " (" (text(&executor.state)) ")"
                             @if let Some(node) = &executor.node { " on " (text(node)) }
-                            @if let Some(why) = &executor.why { ": " (text(why)) }
+                            @if let Some(why) = executor.why.as_ref().or(executor.done.as_ref()) { ": " (text(why)) }
                         }
                     }
                 }

@@ -108,6 +108,9 @@ pub struct ExecutorReport {
     pub node: Option<String>,
     /// Why it is in this state, if known.
     pub why: Option<String>,
+    /// What was done with it, if anything: its deletion, its label.
+    #[serde(default)]
+    pub done: Option<String>,
     /// What the recovery does about it, and why.
     #[serde(default)]
     pub recovery: Option<String>,
@@ -309,7 +312,12 @@ impl AppReport {
             return self.driver.why.as_ref().map_or_else(|| left.to_owned(), |why| format!("driver: {why}"));
         }
         match self.troubled.first() {
-            Some(executor) => format!("{}: {}", executor.pod, executor.why.as_deref().unwrap_or(&executor.state)),
+            Some(ExecutorReport { pod, state, why, done, .. }) => {
+                format!("{pod}: {}", why.as_ref().or(done.as_ref()).unwrap_or(state))
+            }
+            None if self.driver.state.as_deref() == Some("pending") && self.driver.why.is_some() => {
+                format!("driver: {}", self.driver.why.as_deref().unwrap_or_default())
+            }
             None if self.unowned > 0 => {
                 format!("{} without an ownerReference to a driver, and the driver is not known", self.unowned)
             }

@@ -90,7 +90,9 @@ fn labelled_executor_has_exit_cause_and_is_not_reported() {
         .observe(&exited(running(1), 52, "2026-11-21T09:00:00Z").label("spark-exec-inactive", "true"));
     let found = harness.why("nb-exec-1");
     assert_eq!(found.exits[0].what.cause, "jvm-oom");
-    assert!(found.executors[0].what.why.as_ref().unwrap().contains("labelled inactive by its driver"));
+    let executor = &found.executors[0].what;
+    assert_eq!(executor.done.as_deref(), Some("was labelled inactive by its driver"));
+    assert!(executor.why.as_ref().unwrap().contains("exited with code 52"), "{executor:?}");
     assert_eq!(harness.app().ended["jvm-oom"], 1);
     assert!(harness.exits.due_reports(LeaderState::Leader, Duration::ZERO, harness.now.at, usize::MAX).is_empty());
 }
@@ -148,12 +150,10 @@ fn deletion_text_distinguishes_running_and_expired_grace_period() {
     deleting.0["metadata"]["deletionGracePeriodSeconds"] = 30.into();
     deleting.0["metadata"]["finalizers"] = json!(["a/b"]);
     harness.observe(&driver()).observe(&deleting);
-    let why = |harness: &ReportHarness| harness.why("nb-exec-1").executors[0].what.why.clone().unwrap();
-    assert!(
-        why(&harness).starts_with(
-            "is being deleted (its grace period ends at 2026-11-21T12:00:30Z); blocked by finalizers: a/b"
-        )
-    );
+    let why = |harness: &ReportHarness| harness.why("nb-exec-1").executors[0].what.done.clone().unwrap();
+    assert!(why(&harness).starts_with(
+        "is being deleted (its grace period ends at 2026-11-21T12:00:30Z); its deletion is blocked by finalizers: a/b"
+    ));
     harness.now.wall = "2026-11-21T12:05:00Z".parse::<Timestamp>().unwrap();
     assert!(why(&harness).contains("(its grace period ended at "));
 }

@@ -122,6 +122,57 @@ fn missing_executor_is_explained_by_the_last_exits() {
 }
 
 #[test]
+fn shortage_keeps_its_cause_until_its_driver_replaces_the_executors() {
+    let lost = |id: u32, at: &str, reason: Option<&str>| {
+        let mut pod = created(ended(id, at), "2026-11-20T01:00:00Z");
+        if let Some(reason) = reason {
+            pod.0["status"]["reason"] = reason.into();
+        }
+        pod
+    };
+    let cause = |pods: &[PodBuilder]| {
+        let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+        pods.iter().for_each(|pod| scene.harness.observe(pod));
+        let (cause, count, message) = causes_after(&mut scene, &[]).remove(0);
+        (cause, count, message)
+    };
+    let (one, two) = ("2026-11-20T02:00:00Z", "2026-11-20T02:30:00Z");
+    // The scene's time is months later.
+    let (kind, count, message) = cause(&[lost(1, one, None), lost(2, two, None)]);
+    let expected =
+        "2 killed, the last at 2026-11-20T02:30:00Z, and its driver has not replaced them: see the driver's log";
+    assert_eq!((&*kind, count, &*message), ("exited", 2, expected));
+    let evicted = cause(&[created(running(1), "2026-11-20T01:00:00Z"), lost(2, two, Some("Evicted"))]);
+    assert!(evicted.0 == "node-fault" && evicted.2.starts_with("1 evicted, the last at"), "{evicted:?}");
+    // What it has replaced explains nothing.
+    let replaced = [lost(1, one, None), created(running(2), two), created(ran(3, two, "2026-11-20T02:40:00Z"), two)];
+    let (kind, _, message) = cause(&replaced);
+    assert!(kind == "exited" && message.starts_with("1 killed, the last at 2026-11-20T02:40:00Z"), "{kind} {message}");
+    assert_eq!(cause(&[lost(1, one, None), created(running(2), two)]).0, "not-requested");
+}
+
+#[test]
+fn driver_that_cannot_start_explains_the_shortage() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    let mut driver = version(driver().conf_map("c"), 9).phase("Pending").spec("nodeName", "node-1");
+    driver.0["status"]["containerStatuses"] = json!([{"name": "main", "image": "no/such",
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]);
+    scene.harness.observe(&driver);
+    let (cause, count, message) = causes_after(&mut scene, &[]).remove(0);
+    assert_eq!(
+        (&*cause, count, &*message),
+        ("image-pull", 2, "its driver nb-driver: ImagePullBackOff not found (no/such)")
+    );
+    assert!(report(&scene).trouble().contains("ImagePullBackOff"));
+    // How many it wants is not known.
+    let mut scene = Scene::new(Recovery::default());
+    driver.0["spec"]["volumes"] = json!([]);
+    scene.harness.observe(&driver);
+    scene.harness.step_after(1);
+    assert_eq!(report(&scene).trouble(), "driver: container main waits: ImagePullBackOff not found");
+}
+
+#[test]
 fn application_that_ends_lacks_nothing_until_its_driver_had_the_time_to_end() {
     let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
     for id in [1, 2] {
