@@ -5,13 +5,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper::rt::{Read, Write};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use kube::client::{ClientBuilder, ConfigExt};
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{AuthInfo, Context, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tower::Service;
 use tower_http::decompression::DecompressionLayer;
 
+use super::proxy;
 use crate::submit::{Access, is_header};
 use crate::text::first_line;
 
@@ -93,7 +97,25 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
         })?,
     };
     config.connect_timeout = Some(CONNECT);
+    // kube has read HTTPS_PROXY too, whatever NO_PROXY says.
+    let own = context_of(kubeconfig, context).ok().flatten().and_then(|(file, context)| {
+        let named = file.clusters.into_iter().find(|named| named.name == context.cluster)?;
+        named.cluster?.proxy_url.filter(|proxy| !proxy.is_empty())
+    });
+    config.proxy_url = config.proxy_url.filter(|_| own.is_some());
     Ok(config)
+}
+
+/// A kubeconfig, and the context of it that is used; `None` if it has none.
+fn context_of(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> Result<Option<(Kubeconfig, Context)>, KubeconfigError> {
+    let mut file = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from)?;
+    let Some(wanted) = context.or(file.current_context.as_deref()) else { return Ok(None) };
+    let Some(at) = file.contexts.iter().position(|named| named.name == wanted) else { return Ok(None) };
+    let named = file.contexts.swap_remove(at);
+    Ok(named.context.map(|context| (file, context)))
 }
 
 /// There is a kubeconfig, but it cannot be used: as for spark-submit, another API server and other credentials do not replace it.
@@ -191,13 +213,11 @@ fn with_master(found: anyhow::Result<Config>, master: &str, has_credentials: boo
 /// namespace of [`Cluster`] is `default` then.
 pub fn named_namespace(kubeconfig: Option<&Path>, context: Option<&str>) -> Option<String> {
     const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-    let read = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-    let Ok(file) = read else {
+    let Ok(found) = context_of(kubeconfig, context) else {
         let own = std::fs::read_to_string(OF_POD).ok()?;
         return Some(own.trim().to_owned()).filter(|own| !own.is_empty());
     };
-    let wanted = context.or(file.current_context.as_deref())?;
-    file.contexts.into_iter().find(|named| named.name == wanted)?.context?.namespace
+    found?.1.namespace
 }
 
 /// A client for what [`configure`] finds.
@@ -224,11 +244,8 @@ pub(super) fn decompression(compressed: bool) -> DecompressionLayer {
 }
 
 /// kube's own client, but with a connector that detects a silently dead peer: a watch on such a connection would be silent
-/// forever. Behind a proxy only the proxy could be probed, so kube's own connector is used.
+/// forever. Behind a proxy only the proxy is probed.
 fn client(config: Config, compressed: bool) -> anyhow::Result<Client> {
-    if config.proxy_url.is_some() {
-        return Ok(Client::try_from(config)?);
-    }
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -236,6 +253,34 @@ fn client(config: Config, compressed: bool) -> anyhow::Result<Client> {
     connector.set_keepalive(Some(PROBE_AFTER));
     connector.set_keepalive_interval(Some(PROBE_EVERY));
     connector.set_keepalive_retries(Some(PROBES));
+    let Some(proxy) = proxy::of(&config.cluster_url, config.proxy_url.as_ref(), |name| std::env::var(name).ok())?
+    else {
+        return through(connector, config, compressed);
+    };
+    let to_proxy = proxy.uri().clone();
+    if to_proxy.scheme_str() == Some("http") {
+        let tunnel = Tunnel::new(to_proxy, connector);
+        return match proxy.basic_auth() {
+            Some(auth) => through(tunnel.with_auth(auth.clone()), config, compressed),
+            None => through(tunnel, config, compressed),
+        };
+    }
+    // As for Go, the proxy looks up names for both schemes.
+    let socks = SocksV5::new(to_proxy, connector);
+    match proxy.raw_auth() {
+        Some((user, password)) => through(socks.with_auth(user.to_owned(), password.to_owned()), config, compressed),
+        None => through(socks, config, compressed),
+    }
+}
+
+/// A client whose connections this connector opens.
+fn through<C>(connector: C, config: Config, compressed: bool) -> anyhow::Result<Client>
+where
+    C: Service<hyper::Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<tower::BoxError>,
+{
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let http = hyper_util::client::legacy::Builder::new(TokioExecutor::new()).build(connector);
     let service = tower::ServiceBuilder::new()

@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod policies;
 mod poll;
 pub mod progress;
+mod proxy;
 mod recent;
 mod recorder;
 mod recover;

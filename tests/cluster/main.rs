@@ -27,6 +27,7 @@ mod live;
 mod nodes;
 mod operator_faults;
 mod owners;
+mod proxies;
 mod recovery;
 mod sandbox;
 mod submission_faults;
