@@ -167,7 +167,13 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     }
     let Waiting { waits, interval } = Waiting::of(&app.conf).map_err(|error| error.of_major(version.major))?;
     let waits = waits && !own.no_wait;
-    for warning in submission.warnings.iter().chain(&note) {
+    let elsewhere = client::named_namespace(own.kubeconfig.as_deref(), context);
+    let elsewhere = elsewhere.filter(|of_context| *of_context != submission.namespace);
+    let hint = elsewhere.filter(|_| app.conf.get(NAMESPACE).is_none() && !own.spark_compatible).map(|of_context| {
+        let namespace = &submission.namespace;
+        format!("the namespace is {namespace}, as for spark-submit; that of the context is {of_context}: --namespace {of_context}")
+    });
+    for warning in submission.warnings.iter().chain(&note).chain(&hint) {
         writeln!(err, "warning: {}", one_line(warning))?;
     }
     let config = own.policy.as_deref().map(config::from_path).transpose();

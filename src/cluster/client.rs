@@ -75,7 +75,8 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match kubeconfig {
         Some(path) => {
-            let of_file = |error: KubeconfigError| anyhow!("--kubeconfig {}: {}", path.display(), of_kubeconfig(&error));
+            let of_file =
+                |error: KubeconfigError| anyhow!("--kubeconfig {}: {}", path.display(), of_kubeconfig(&error));
             let read = Kubeconfig::read_from(path).map_err(of_file)?;
             Config::from_custom_kubeconfig(read, &options).await.map_err(of_file)?
         }
@@ -85,15 +86,13 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
         None => Config::infer().await.map_err(|error| {
             let of_file = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<KubeconfigError>());
             if of_file.is_some_and(is_unusable) {
-                return Unusable(of_file.map_or_else(String::new, of_kubeconfig)).into();
+                return anyhow::Error::from(Unusable(of_file.map_or_else(String::new, of_kubeconfig)));
             }
             let why = match of_file {
                 Some(KubeconfigError::ReadConfig(error, path)) => format!("{}: {error}", path.display()),
                 _ => Brief(&error).to_string(),
             };
-            anyhow!(
-                "no API server is configured: expected --kubeconfig FILE, $KUBECONFIG, ~/.kube/config, or a pod's service account ({why})"
-            )
+            NotConfigured(why).into()
         })?,
     };
     config.connect_timeout = Some(CONNECT);
@@ -117,6 +116,13 @@ fn context_of(
     let named = file.contexts.swap_remove(at);
     Ok(named.context.map(|context| (file, context)))
 }
+
+/// Nothing names an API server, for this reason.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no API server is configured: expected --kubeconfig FILE, $KUBECONFIG, ~/.kube/config, or a pod's service account ({0})"
+)]
+struct NotConfigured(String);
 
 /// There is a kubeconfig, but it cannot be used: as for spark-submit, another API server and other credentials do not replace it.
 #[derive(Debug, thiserror::Error)]
@@ -200,12 +206,16 @@ fn with_master(found: anyhow::Result<Config>, master: &str, has_credentials: boo
             Ok(config)
         }
         // An API server that needs no credentials, such as kubectl proxy, or one for which there are some.
-        Err(error) if !error.is::<Unusable>() && (has_credentials || url.scheme_str() == Some("http")) => {
+        Err(error) if error.is::<NotConfigured>() && (has_credentials || url.scheme_str() == Some("http")) => {
             let mut config = Config::new(url);
             config.connect_timeout = Some(CONNECT);
             Ok(config)
         }
-        Err(error) => Err(error),
+        Err(error) if !error.is::<NotConfigured>() => Err(error),
+        Err(_) => Err(anyhow!(
+            "--master {master}: no credentials for it: expected a kubeconfig ($KUBECONFIG or ~/.kube/config), or \
+             spark.kubernetes.authenticate.submission.oauthToken, oauthTokenFile, or clientCertFile and clientKeyFile"
+        )),
     }
 }
 

@@ -9,6 +9,7 @@ use kube::api::{Api, ListParams};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::client::Brief;
 use super::watch::WatchMessage;
 use crate::controller::backoff::backoff_delay;
 use crate::gang;
@@ -72,8 +73,10 @@ pub(super) async fn run(
             failed => {
                 failures += 1;
                 if failures == 3 {
-                    let error = failed
-                        .map_or_else(|_| "no answer in time".to_owned(), |outcome| format!("{:?}", outcome.err()));
+                    let error = match &failed {
+                        Ok(Err(error)) => Brief(error).to_string(),
+                        _ => "no answer in time".to_owned(),
+                    };
                     tracing::warn!(error, "cannot read the served API groups; retrying");
                 }
                 backoff_delay(failures).min(POLL_INTERVAL)

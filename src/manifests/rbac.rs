@@ -29,6 +29,20 @@ pub enum Named {
     CreatorPolicy,
 }
 
+impl Named {
+    /// The objects, for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Named::Any => "all",
+            Named::Lease => "its Lease",
+            Named::Secret => "the Secret with its certificates",
+            Named::SigningSecret => "the Secret with its signing key",
+            Named::Configuration => "its webhook configurations",
+            Named::CreatorPolicy => "the creator policy",
+        }
+    }
+}
+
 /// When a permission is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::finding::{Finding, NoRemedy};
 use crate::policy::RecoveryRule;
 use crate::spark::ids::{AppKey, PodKey};
+use crate::time::whole_second;
 
 /// At most this many findings of one application are kept; the counts contain all.
 const MAX_FINDINGS: usize = 100;
@@ -65,8 +66,10 @@ impl Outcome {
             Outcome::Warned(condition) => format!("would be deleted in mode act{condition}"),
             Outcome::NotActing(condition) => format!("would be deleted{condition}, but recovery.act is false"),
             Outcome::DryRun(condition) => format!("would be deleted{condition}, but lifecycle.dryRun is true"),
-            Outcome::NotDeleted(why, at) => format!("was not deleted, because {why}; checked again after {at}"),
-            Outcome::Later(why, at) => format!("will be deleted after {at}: {why}"),
+            Outcome::NotDeleted(why, at) => {
+                format!("was not deleted, because {why}; checked again after {}", whole_second(at))
+            }
+            Outcome::Later(why, at) => format!("will be deleted after {}: {why}", whole_second(at)),
             Outcome::Kept(why) => why.text().to_owned(),
         }
     }

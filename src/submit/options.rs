@@ -212,6 +212,8 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
             conf.set(key, value);
         }
     }
+    let packages = conf.get("spark.jars.packages").or(given.get("spark.jars.packages"));
+    coordinates(packages.unwrap_or_default())?;
     for key in ["spark.jars", "spark.files", "spark.archives"] {
         if let Some(list) = conf.get(key) {
             let list = all_matching(key, list, files, &mut warnings)?;
@@ -493,9 +495,52 @@ fn all_matching(key: &str, list: &str, files: &dyn Files, warnings: &mut Vec<Str
     Ok(all.join(","))
 }
 
+/// Checks Maven coordinates (`MavenUtils.extractMavenCoordinates`). spark-submit looks for a group with a space at its beginning, and does
+/// not find it.
+fn coordinates(list: &str) -> Result<()> {
+    if list.trim().is_empty() {
+        return Ok(());
+    }
+    for one in list.trim_end_matches(',').split(',') {
+        let separated = one.replace('/', ":");
+        let parts: Vec<&str> = separated.trim_end_matches(':').split(':').collect();
+        let is_form = parts.len() == 3;
+        require(is_form, || {
+            format!(
+                "Provided Maven Coordinates must be in the form 'groupId:artifactId:version'. The coordinate provided is: {one}"
+            )
+        })?;
+        for (part, name) in parts.iter().zip(["groupId", "artifactId", "version"]) {
+            let is_blank = part.trim().is_empty();
+            require(!is_blank, || {
+                format!("The {name} cannot be null or be whitespace. The {name} provided is: {part}")
+            })?;
+            require(!part.contains(char::is_whitespace), || {
+                format!(
+                    "spark.jars.packages: expected coordinates without spaces, such as GROUP:ARTIFACT:VERSION,GROUP:ARTIFACT:VERSION, not {one:?}"
+                )
+            })?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn coordinates_of_packages_have_three_parts_without_spaces() {
+        for good in ["", " ", "a:b:1", "a:b:1,c/d:2,", "org.example:a_2.13:4.3.0"] {
+            assert!(coordinates(good).is_ok(), "{good}");
+        }
+        let error = |list: &str| coordinates(list).unwrap_err().to_string();
+        for list in ["a", "a:b", "a:b:", "a:b:1:2", "a:b:1,,c:d:2"] {
+            assert!(error(list).contains("must be in the form 'groupId:artifactId:version'"), "{list}");
+        }
+        assert!(error("a: :1").contains("The artifactId cannot be null or be whitespace"));
+        assert!(error("a:b:1, c:d:2").contains("without spaces"), "spark-submit resolves no group \" c\"");
+    }
 
     #[test]
     fn file_uris_are_decoded_and_paths_are_not() {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::cli::output::{FAILED, OK, Output, block_on, failed};
 use crate::cluster::client::{self, Brief};
-use crate::manifests::rbac::{self, Named};
+use crate::manifests::rbac::{self, Named, Scope};
 use crate::runtime::clock;
 use finding::{Finding, Grade, print};
 use target::Target;
@@ -85,17 +85,13 @@ fn print_rules(output: Output, out: &mut dyn Write) -> io::Result<()> {
     }
     for permission in all {
         let what = [permission.resource, if permission.group.is_empty() { "" } else { "." }, permission.group].concat();
-        let (scope, named) = (format!("{:?}", permission.scope), format!("{:?}", permission.named));
-        let named =
-            if permission.named == Named::Any { String::new() } else { format!(" (only {})", named.to_lowercase()) };
-        writeln!(
-            out,
-            "{:<60} {:<32} {}{named}: {}",
-            what,
-            permission.verbs.join(","),
-            scope.to_lowercase(),
-            permission.why
-        )?;
+        let scope = match permission.scope {
+            Scope::Cluster => "cluster",
+            Scope::Own => "own",
+        };
+        let named = Some(permission.named).filter(|named| *named != Named::Any);
+        let named = named.map_or_else(String::new, |named| format!(" (only {})", named.text()));
+        writeln!(out, "{:<60} {:<32} {}{named}: {}", what, permission.verbs.join(","), scope, permission.why)?;
     }
     Ok(())
 }

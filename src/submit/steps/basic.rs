@@ -248,10 +248,15 @@ fn uploaded_list(context: &Context<'_>, key: &str, draft: &mut Draft) -> Result<
     let mut list = Vec::new();
     for uri in local {
         let (path, fragment) = uri.split_once('#').map_or((uri.as_str(), None), |(path, rest)| (path, Some(rest)));
-        let to = upload(context, path, draft)?;
-        list.push(
-            fragment.filter(|_| key == "spark.archives").map_or(to.clone(), |fragment| format!("{to}#{fragment}")),
-        );
+        let mut to = upload(context, path, draft)?;
+        if key == "spark.archives" {
+            // Spark builds these anew, which drops an empty authority (`Utils.getUriBuilder`).
+            if let Some(path) = to.strip_prefix("file:///") {
+                to = format!("file:/{path}");
+            }
+            to.extend(fragment.into_iter().flat_map(|fragment| ["#", fragment]));
+        }
+        list.push(to);
     }
     list.extend(remote);
     draft.property(key, list.join(","));

@@ -150,7 +150,7 @@ impl Stage {
         let driver = create(&self.pods(), "create the driver's pod", &app.driver(), false).await?;
         if observation::set_by(&driver) != Some((&self.setup.policy, self.setup.scheduler.kind)) {
             let why = format!(
-                "expected that the webhook applies policy {} ({}) to the driver, found annotations {:?}",
+                "expected that the webhook applies policy {} ({}) to the driver, found annotations {}",
                 self.setup.policy,
                 self.setup.scheduler.kind,
                 observation::notes(&driver)
