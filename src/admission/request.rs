@@ -180,7 +180,6 @@ const PRUNED: &[&str] = &[
     "managedFields",
     "oldObject",
     "status",
-    "tolerations",
     "requestKind",
     "requestResource",
     "options",
@@ -189,9 +188,9 @@ const PRUNED: &[&str] = &[
 ];
 /// Fields that no validation of a final state or of an update depends on.
 const PRUNED_FOR_VALIDATION: &[&str] =
-    &["managedFields", "status", "tolerations", "requestKind", "requestResource", "options", "finalizers"];
+    &["managedFields", "status", "requestKind", "requestResource", "options", "finalizers"];
 /// Fields that are read only in some cases.
-const KEPT: &[&str] = &["containers", "initContainers", "volumes"];
+const KEPT: &[&str] = &["containers", "initContainers", "tolerations", "volumes"];
 /// At most this many strings, lists, maps and items of a review are read, without those that are pruned: ten thousand environment
 /// variables are 70,000, and twice as many in an update. A parser needs a few milliseconds for them.
 pub const MAX_TOKENS: usize = 1 << 18;

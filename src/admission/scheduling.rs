@@ -1,5 +1,7 @@
 //! The scheduling fields of a pod: scheduler, queue, priority class, gang.
 
+use serde_json::Value;
+
 use super::application;
 use super::context::MutationContext;
 use super::draft::Draft;
@@ -7,7 +9,7 @@ use super::mutation::Mutation;
 use super::sign;
 use crate::annotations::{self, MetadataField};
 use crate::gang::size::SizeFacts;
-use crate::gang::{self, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Numbers, Shape};
+use crate::gang::{self, GangScheduler, GroupKeyField, MemberMetadata, MemberPod, MemberRequest, Numbers, Shape};
 use crate::ownership::regroup;
 use crate::ownership::resolve::Resolution;
 use crate::policy::overrides::Effective;
@@ -83,6 +85,7 @@ pub(super) fn executor(
         scheduler.app_keys.iter().all(named)
             && (Some(&*driver.scheduling.scheduler_name) == choice.name.as_deref() || scheduler.default_name.is_none())
     });
+    let member = member_pod(context, scheduler);
     let request = MemberRequest {
         shape,
         membership: policy.gang.membership,
@@ -90,7 +93,7 @@ pub(super) fn executor(
         numbers: numbers.as_ref(),
         counted,
         with_driver,
-        driver_requests: None,
+        pod: member.as_ref(),
     };
     let mut metadata = MemberMetadata::default();
     (scheduler.executor)(&request, &mut metadata);
@@ -113,6 +116,7 @@ pub(super) fn executor(
     let joins = shape != Shape::Pods && !metadata.no_group_key && !has_started;
     let ours = join(context, scheduler, Some(&*group).filter(|_| joins), &mut metadata, &resolution.creator, draft);
     note_unknown(context, scheduler, metadata.unknown, driver, draft);
+    note_placement(&metadata, draft);
     if metadata.not_fixed {
         draft.note(
             Reason::GangNotFixed,
@@ -192,7 +196,7 @@ pub(super) fn driver(
     early_pods(context, scheduler, effective.shape, draft);
     let name = application::driver_name(context.review, pod);
     set_application(scheduler, application_id(context, scheduler, name), draft);
-    let requests = resources::of_pod(&pod.body.read().unwrap_or_default());
+    let member = member_pod(context, scheduler);
     let numbers = numbers(context, effective, scheduler, effective.shape, None, draft);
     let request = MemberRequest {
         shape: effective.shape,
@@ -201,7 +205,7 @@ pub(super) fn driver(
         numbers: numbers.as_ref(),
         counted: true,
         with_driver: name.is_some(),
-        driver_requests: Some(&requests),
+        pod: member.as_ref(),
     };
     let mut metadata = MemberMetadata::default();
     (scheduler.driver)(&request, &mut metadata);
@@ -211,6 +215,7 @@ pub(super) fn driver(
         .map(|selector| policy.gang.name.render(name, selector));
     let ours = join(context, scheduler, group.as_deref(), &mut metadata, creator, draft);
     note_unknown(context, scheduler, metadata.unknown, None, draft);
+    note_placement(&metadata, draft);
     for (place, key, value) in metadata.set {
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
@@ -407,6 +412,24 @@ fn set_queue(context: &MutationContext<'_, '_>, choice: &SchedulerChoice, queues
     draft.mutations.extend(all.map(|(place, key)| Mutation::SetMetadata(place, key, queue.to_owned())));
 }
 
+/// The pod as the scheduler reserves room for it, if it does: after other webhooks changed it too, as the API server asks again then.
+fn member_pod(context: &MutationContext<'_, '_>, scheduler: &GangScheduler) -> Option<MemberPod> {
+    let (pod, spec) = (context.pod, &context.pod.spec);
+    if !scheduler.has_placeholders {
+        return None;
+    }
+    let selector = spec.node_selector.as_ref().filter(|selector| !selector.is_empty());
+    let selector = selector.map(|all| all.iter().map(|(key, value)| (key.to_owned(), value.into())).collect());
+    let read = |json: &str| serde_json::from_str(json).ok().filter(|value| *value != Value::Null);
+    let fields = [
+        ("nodeSelector", selector.map(Value::Object)),
+        ("tolerations", spec.tolerations.and_then(read)),
+        ("affinity", spec.affinity.as_deref().and_then(read)),
+    ];
+    let placement = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+    Some(MemberPod { requests: resources::of_pod(&pod.body.read().unwrap_or_default()), placement })
+}
+
 /// The application's id, if the scheduler reads one from the pod.
 fn application_id(
     context: &MutationContext<'_, '_>,
@@ -480,6 +503,14 @@ fn numbers(
 fn conf_of<'c>(context: &MutationContext<'c, '_>, driver: Option<&DriverPod>) -> Option<&'c AppConf> {
     let app = AppKey::new(&context.review.namespace, context.pod.app_selector()?);
     context.snapshot.conf(&app, driver?)
+}
+
+fn note_placement(metadata: &MemberMetadata, draft: &mut Draft<'_>) {
+    if metadata.no_placement {
+        let sentence =
+            "the placeholders of its gang lack its nodeSelector, tolerations and affinity, which are too long";
+        draft.note(Reason::ValueLeftOut, sentence.to_owned());
+    }
 }
 
 fn note_unknown(

@@ -79,7 +79,7 @@ mod tests {
             numbers,
             counted: true,
             with_driver: false,
-            driver_requests: None,
+            pod: None,
         };
         let metadata = |request: MemberRequest<'_>| {
             let mut metadata = MemberMetadata::default();

@@ -74,7 +74,7 @@ mod tests {
             numbers,
             counted,
             with_driver: true,
-            driver_requests: None,
+            pod: None,
         };
         let mut metadata = MemberMetadata::default();
         executor(&request, &mut metadata);

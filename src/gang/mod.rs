@@ -30,7 +30,9 @@ use early_pods::FIX;
 pub use group::GroupSpec;
 pub use name::NameTemplate;
 pub use none::NONE;
-pub use scheduler::{GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Membership, QueueObject, Shape};
+pub use scheduler::{
+    GangScheduler, GroupKeyField, MemberMetadata, MemberPod, MemberRequest, Membership, QueueObject, Shape,
+};
 pub use size::Numbers;
 
 use crate::annotations::MetadataField;
@@ -286,7 +288,7 @@ mod tests {
     /// A key that a row sets and does not list would be neither signed, kept nor protected.
     #[test]
     fn rows_set_listed_keys_only() {
-        let requests = ResourceList::default();
+        let member = MemberPod::default();
         let mut executor = ResourceList::default();
         executor.set("cpu", "1".parse().unwrap());
         let facts = SizeFacts { requested: Some(3), ..SizeFacts::default() };
@@ -296,18 +298,11 @@ mod tests {
         for (scheduler, shape) in TABLE.iter().flat_map(|row| Shape::ALL.map(|shape| (row, shape))) {
             for membership in [Membership::PodGroup, Membership::Annotations] {
                 for (numbers, counted) in [(numbers.as_ref(), true), (numbers.as_ref(), false), (None, true)] {
-                    let of = |driver_requests| MemberRequest {
-                        shape,
-                        membership,
-                        group: "g",
-                        numbers,
-                        counted,
-                        with_driver: true,
-                        driver_requests,
-                    };
+                    let of =
+                        |pod| MemberRequest { shape, membership, group: "g", numbers, counted, with_driver: true, pod };
                     let mut metadata = MemberMetadata::default();
-                    (scheduler.executor)(&of(None), &mut metadata);
-                    (scheduler.driver)(&of(Some(&requests)), &mut metadata);
+                    (scheduler.executor)(&of(Some(&member)), &mut metadata);
+                    (scheduler.driver)(&of(Some(&member)), &mut metadata);
                     for (field, key, _) in metadata.set {
                         let is_listed = scheduler.written_keys().any(|listed| listed == (field, key));
                         assert!(is_listed, "{}: {key} is not in more_keys", scheduler.kind);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::group::GroupSpec;
 use super::size::Numbers;
@@ -35,6 +35,8 @@ pub struct GangScheduler {
     pub fallback_queue_keys: &'static [(MetadataField, &'static str)],
     /// The label whose value the scheduler appends, after a `-`, to the queue of such a key.
     pub queue_suffix: Option<&'static str>,
+    /// Whether it reserves room with placeholders, which must be like the pods that replace them.
+    pub has_placeholders: bool,
     /// Whether a queue is required.
     pub queue_required: bool,
     /// Every other key that [`GangScheduler::executor`] or [`GangScheduler::driver`] may set. Only these are signed, kept in the
@@ -84,6 +86,7 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     more_queue_keys: &[],
     fallback_queue_keys: &[],
     queue_suffix: None,
+    has_placeholders: false,
     queue_required: false,
     more_keys: &[],
     app_keys: &[],
@@ -203,8 +206,17 @@ pub struct MemberRequest<'a> {
     /// Whether the driver is scheduled by the same scheduler, in the same application. A driver without a name yet
     /// (`generateName`) is not.
     pub with_driver: bool,
-    /// The driver's requests, if the pod is the driver.
-    pub driver_requests: Option<&'a ResourceList>,
+    /// The pod itself, if the scheduler [reserves room](GangScheduler::has_placeholders) for pods like it.
+    pub pod: Option<&'a MemberPod>,
+}
+
+/// A pod as a scheduler reserves room for it.
+#[derive(Clone, Debug, Default)]
+pub struct MemberPod {
+    /// What it requests.
+    pub requests: ResourceList,
+    /// Those of its fields `nodeSelector`, `tolerations` and `affinity` that are set, as in its `spec`.
+    pub placement: Map<String, Value>,
 }
 
 /// Labels and annotations for one pod, and whether numbers were missing.
@@ -218,6 +230,8 @@ pub struct MemberMetadata {
     pub unknown: &'static [&'static str],
     /// Whether a fixed number is required and the application's number changes.
     pub not_fixed: bool,
+    /// Whether placeholders lack the placement of the pod, because that is too long.
+    pub no_placement: bool,
 }
 
 impl MemberMetadata {

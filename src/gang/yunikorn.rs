@@ -9,9 +9,9 @@
 //! `applicationId`, then Spark's `spark-app-selector`; before, the annotation came first. So both first keys are set.
 //! YuniKorn's admission controller copies the id and the queue to the labels `applicationId` and `queue`.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::scheduler::{BASE, GangScheduler, MemberMetadata, MemberRequest, Shape};
+use super::scheduler::{BASE, GangScheduler, MemberMetadata, MemberPod, MemberRequest, Shape};
 use crate::annotations::{self, MetadataField};
 
 const QUEUE: &str = "yunikorn.apache.org/queue";
@@ -20,6 +20,8 @@ const TASK_GROUP: &str = "yunikorn.apache.org/task-group-name";
 const TASK_GROUPS: &str = "yunikorn.apache.org/task-groups";
 const EXECUTORS: &str = "spark-executor";
 const DRIVER: &str = "spark-driver";
+/// Longer task groups are not kept for the later executors of an application ([`crate::snapshot::MAX_ENTRY`]).
+const MAX_TASK_GROUPS: usize = crate::snapshot::MAX_ENTRY;
 
 pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     kind: "yunikorn",
@@ -32,8 +34,9 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     more_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     gang_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     accounts: &["system:serviceaccount:yunikorn:*"],
-    // Placeholders copy the affinity of the pod that states the task groups (`pkg/cache/placeholder.go`).
-    keeps_affinity: &[(MetadataField::Annotation, TASK_GROUPS)],
+    has_placeholders: true,
+    // Placeholders have the affinity of the task group, which was stated before the executors exist.
+    keeps_affinity: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     executor,
     driver,
     ..BASE
@@ -48,9 +51,9 @@ fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
     if request.with_driver {
         return; // The driver came first: its task groups apply.
     }
-    match executor_group(request) {
-        Some(group) => metadata.annotation(TASK_GROUPS, json!([group]).to_string()),
-        None => metadata.unknown = &[annotations::MIN_MEMBER, annotations::EXECUTOR_RESOURCES],
+    match (request.numbers, request.pod) {
+        (Some(numbers), Some(pod)) => state(&[(EXECUTORS, numbers.members, pod)], metadata),
+        _ => metadata.unknown = &[annotations::MIN_MEMBER],
     }
 }
 
@@ -59,20 +62,33 @@ fn driver(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
     if request.shape == Shape::Pods || !request.with_driver {
         return;
     }
-    match (executor_group(request), request.driver_requests) {
-        (Some(executors), Some(requests)) => {
-            let own = json!({"name": DRIVER, "minMember": 1, "minResource": requests.to_json()});
+    let executors = request.numbers.and_then(|numbers| Some((numbers.members, numbers.resources.clone()?)));
+    match (executors, request.pod) {
+        (Some((members, requests)), Some(own)) => {
+            // Where its executors may run is known only when they are created.
+            let executor = MemberPod { requests, placement: Map::new() };
             metadata.annotation(TASK_GROUP, DRIVER);
-            metadata.annotation(TASK_GROUPS, json!([own, executors]).to_string());
+            state(&[(DRIVER, 1, own), (EXECUTORS, members, &executor)], metadata);
         }
         _ => metadata.unknown = &[annotations::MIN_MEMBER, annotations::EXECUTOR_RESOURCES],
     }
 }
 
-fn executor_group(request: &MemberRequest<'_>) -> Option<Value> {
-    let numbers = request.numbers?;
-    let resources = numbers.resources.as_ref()?;
-    Some(json!({"name": EXECUTORS, "minMember": numbers.members, "minResource": resources.to_json()}))
+/// States task groups: of each the name, the number of members, and a pod like them (`pkg/cache/amprotocol.go`, `TaskGroup`).
+fn state(groups: &[(&str, u32, &MemberPod)], metadata: &mut MemberMetadata) {
+    let text = |with_placement: bool| {
+        let all = groups.iter().map(|(name, members, pod)| {
+            let mut group = json!({"name": name, "minMember": members, "minResource": pod.requests.to_json()});
+            if let Some(group) = group.as_object_mut().filter(|_| with_placement) {
+                group.extend(pod.placement.clone());
+            }
+            group
+        });
+        Value::Array(all.collect()).to_string()
+    };
+    let whole = text(true);
+    metadata.no_placement = whole.len() > MAX_TASK_GROUPS;
+    metadata.annotation(TASK_GROUPS, if metadata.no_placement { text(false) } else { whole });
 }
 
 #[cfg(test)]
@@ -81,7 +97,7 @@ mod tests {
     use crate::gang::{Membership, Numbers};
     use crate::spark::resources::ResourceList;
 
-    fn request<'a>(numbers: Option<&'a Numbers>, requests: Option<&'a ResourceList>) -> MemberRequest<'a> {
+    fn request<'a>(numbers: Option<&'a Numbers>, pod: Option<&'a MemberPod>) -> MemberRequest<'a> {
         MemberRequest {
             shape: Shape::Executors,
             membership: Membership::PodGroup,
@@ -89,7 +105,7 @@ mod tests {
             numbers,
             counted: true,
             with_driver: false,
-            driver_requests: requests,
+            pod,
         }
     }
 
@@ -101,6 +117,30 @@ mod tests {
         }
     }
 
+    fn pod(cpu: &str, placement: &str) -> MemberPod {
+        let requests = ResourceList::from_json(&json!({"cpu": cpu}).to_string()).unwrap();
+        MemberPod { requests, placement: serde_json::from_str(placement).unwrap() }
+    }
+
+    #[test]
+    fn task_group_of_executors_equals_the_executor() {
+        let numbers = numbers();
+        let placement =
+            r#"{"nodeSelector":{"pool":"spark"},"tolerations":[{"key":"spot"}],"affinity":{"nodeAffinity":{}}}"#;
+        let stated = |pod: &MemberPod| {
+            let metadata = metadata(executor, &request(Some(&numbers), Some(pod)));
+            let groups: Value = serde_json::from_str(&metadata.set[1].2).unwrap();
+            (groups[0].clone(), metadata.no_placement)
+        };
+        let (group, no_placement) = stated(&pod("7", placement));
+        let expected = json!({"name": "spark-executor", "minMember": 3, "minResource": {"cpu": "7"}, "nodeSelector": {"pool": "spark"},
+            "tolerations": [{"key": "spot"}], "affinity": {"nodeAffinity": {}}});
+        assert_eq!((group, no_placement), (expected, false));
+        let long = json!({"affinity": "x".repeat(MAX_TASK_GROUPS)}).to_string();
+        let (group, no_placement) = stated(&pod("7", &long));
+        assert!(no_placement && group.get("affinity").is_none() && group["minResource"]["cpu"] == "7", "{group}");
+    }
+
     fn metadata(run: fn(&MemberRequest<'_>, &mut MemberMetadata), request: &MemberRequest<'_>) -> MemberMetadata {
         let mut metadata = MemberMetadata::default();
         run(request, &mut metadata);
@@ -110,8 +150,8 @@ mod tests {
     #[test]
     fn driver_has_task_groups_of_driver_and_executors() {
         let numbers = numbers();
-        let requests = ResourceList::from_json(r#"{"cpu":"1"}"#).unwrap();
-        let of = |with_driver| MemberRequest { with_driver, ..request(Some(&numbers), Some(&requests)) };
+        let pod = pod("1", r#"{"nodeSelector":{"pool":"spark"}}"#);
+        let of = |with_driver| MemberRequest { with_driver, ..request(Some(&numbers), Some(&pod)) };
         assert!(
             metadata(driver, &of(false)).set.is_empty(),
             "a driver without a name is in no application of executors"
@@ -121,22 +161,22 @@ mod tests {
         let groups: Value = serde_json::from_str(groups).unwrap();
         assert_eq!(
             groups,
-            json!([{"name": "spark-driver", "minMember": 1, "minResource": {"cpu": "1"}},
+            json!([{"name": "spark-driver", "minMember": 1, "minResource": {"cpu": "1"}, "nodeSelector": {"pool": "spark"}},
                    {"name": "spark-executor", "minMember": 3, "minResource": {"cpu": "1", "memory": "1408Mi"}}])
         );
     }
 
     #[test]
     fn executors_have_task_groups_only_without_driver() {
-        let numbers = numbers();
+        let (numbers, pod) = (numbers(), pod("2", "{}"));
         let keys = |request: &MemberRequest<'_>| {
             metadata(executor, request).set.iter().map(|(_, key, _)| *key).collect::<Vec<_>>()
         };
-        assert_eq!(keys(&request(Some(&numbers), None)), [TASK_GROUP, TASK_GROUPS]);
+        assert_eq!(keys(&request(Some(&numbers), Some(&pod))), [TASK_GROUP, TASK_GROUPS]);
         assert_eq!(keys(&MemberRequest { with_driver: true, ..request(Some(&numbers), None) }), [TASK_GROUP]);
         assert_eq!(keys(&MemberRequest { counted: false, ..request(Some(&numbers), None) }), [""; 0]);
-        let unknown = metadata(executor, &request(None, None));
-        assert_eq!(unknown.unknown, [annotations::MIN_MEMBER, annotations::EXECUTOR_RESOURCES]);
+        let unknown = metadata(executor, &request(None, Some(&pod)));
+        assert_eq!(unknown.unknown, [annotations::MIN_MEMBER]);
         assert_eq!(unknown.set.len(), 1, "a task-group-name alone means ordinary scheduling");
     }
 }

@@ -336,7 +336,7 @@ impl SchedulingKeys {
 }
 
 /// Longest value of a scheduler's key that is kept: task groups are the longest.
-pub(super) const MAX_ENTRY: usize = 2048;
+pub const MAX_ENTRY: usize = 2048;
 /// Longest address that is kept: IPv6 has 39 characters, and 45 with an IPv4 address in it.
 const MAX_ADDRESS: usize = 45;
 /// Longest `policy/scheduler-type`: a policy's name has at most 40 characters.

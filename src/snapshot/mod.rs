@@ -30,7 +30,7 @@ pub(crate) use change::may_exist;
 pub use change::{Absence, Change, Delta, Ended, PodChange, RemovedExecutor};
 pub use driver_view::{DriverView, DriverViewKey};
 pub use facts::{
-    DriverPhase, DriverPod, Executor, ExecutorKey, MetadataEntry, Namespace, ObservedPod, SchedulingFields,
+    DriverPhase, DriverPod, Executor, ExecutorKey, MAX_ENTRY, MetadataEntry, Namespace, ObservedPod, SchedulingFields,
     SchedulingKeys, ServiceOwner, Template, driver_host,
 };
 pub use generated::signed_name;

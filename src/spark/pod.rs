@@ -6,7 +6,7 @@
 //!   volumes and status: the answer to a review rarely needs them (see `admission::request`);
 //! * [`Pod::read_whole`] and [`WholePod`] read all of it, for the snapshot.
 //!
-//! Everything that is not named here (probes, mounts, tolerations …) is dropped.
+//! Everything that is not named here (probes, mounts …) is dropped.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -125,6 +125,8 @@ pub struct Spec<'a> {
     pub node_selector: Option<Entries<'a>>,
     /// `spec.affinity` as raw JSON; only from a review.
     pub affinity: Option<Text<'a>>,
+    /// `spec.tolerations` as raw JSON; only from a review.
+    pub tolerations: Option<&'a str>,
     /// `spec.volumes` as raw JSON; only from a review.
     pub volumes: Option<&'a str>,
     /// `spec.hostNetwork`: the pod's IP is its node's.
@@ -291,6 +293,7 @@ impl<'a> Pod<'a> {
             }
         }
         self.spec.volumes = self.spec.volumes.map(whole);
+        self.spec.tolerations = self.spec.tolerations.map(whole);
         self
     }
 
@@ -308,7 +311,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pod<'a> {
         let body =
             Body::Raw([raw(spec.containers), raw(spec.init_containers), raw(spec.overhead), raw(spec.resources)]);
         let (affinity, volumes) = (raw(spec.affinity).map(Text::from), raw(spec.volumes));
-        let spec = Spec { affinity, volumes, ..spec.common(None) };
+        let tolerations = raw(spec.tolerations);
+        let spec = Spec { affinity, tolerations, volumes, ..spec.common(None) };
         Ok(Pod { metadata, spec, body, status: Status::default() })
     }
 }
@@ -386,6 +390,7 @@ macro_rules! spec_wire {
                     node_name: self.node_name,
                     node_selector: self.node_selector,
                     affinity: None,
+                    tolerations: None,
                     volumes: None,
                     host_network: self.host_network.unwrap_or_default(),
                     restart_policy: self.restart_policy,
@@ -398,6 +403,7 @@ macro_rules! spec_wire {
 
 spec_wire!(ReviewedSpec {
     affinity: Option<&'a RawValue>;
+    tolerations: Option<&'a RawValue>;
     volumes: Option<&'a RawValue>;
     containers: Option<&'a RawValue>;
     init_containers: Option<&'a RawValue>;

@@ -617,6 +617,8 @@ fn executor_avoids_suspect_nodes_unless_its_gang_must_be_uniform() {
         with_node_selector(executor(1), "bad"),
         executor(1).annotation("kueue.x-k8s.io/pod-group-total-count", "3"),
         executor(1).annotation("yunikorn.apache.org/task-groups", "[]"),
+        // The placeholders that the driver announced do not avoid them.
+        executor(1).annotation("yunikorn.apache.org/task-group-name", "spark-executor"),
     ] {
         assert_eq!(avoids(&by_driver(&pod, &snapshot, &crate::mutation::none())), 0, "{}", pod.0);
     }

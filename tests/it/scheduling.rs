@@ -425,3 +425,36 @@ fn yunikorn_driver_declares_task_groups_if_gang_size_is_known() {
     );
     assert_eq!(groups[1]["minMember"], 3);
 }
+
+#[test]
+fn yunikorns_task_group_equals_the_executor_also_after_another_webhook_changed_it() {
+    let group = |outcome: &Outcome| {
+        let text = annotations(outcome)["yunikorn.apache.org/task-groups"].as_str().unwrap().to_owned();
+        serde_json::from_str::<Value>(&text).unwrap()[0].clone()
+    };
+    let mut policy = policy("yunikorn");
+    policy.gang.min_member = Some(3);
+    let policies = only(policy);
+    let tolerations = json!([{"key": "spot", "operator": "Exists"}]);
+    let affinity = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}});
+    let mut pod = executor(1)
+        .spec("nodeSelector", json!({"pool": "spark"}))
+        .spec("tolerations", tolerations.clone())
+        .spec("affinity", affinity.clone())
+        .spec("overhead", json!({"cpu": "250m"}))
+        .spec("initContainers", json!([{"name": "fetch", "resources": {"requests": {"memory": "4Gi"}}}]));
+    pod.0["spec"]["containers"][0]["resources"]["requests"] =
+        json!({"cpu": "1", "memory": "2Gi", "ephemeral-storage": "10Gi"});
+    let snapshot = signing();
+    let outcome = by_driver(&pod, &snapshot, &policies);
+    let expected = json!({"name": "spark-executor", "minMember": 3,
+        "minResource": {"cpu": "1250m", "memory": "4Gi", "ephemeral-storage": "10Gi"},
+        "nodeSelector": {"pool": "spark"}, "tolerations": tolerations, "affinity": affinity});
+    assert_eq!(group(&outcome), expected);
+    // The API server calls the webhook again after another one has added a sidecar.
+    let mut injected = outcome.object.clone();
+    let sidecar = json!({"name": "istio-proxy", "resources": {"requests": {"cpu": "100m"}}});
+    injected["spec"]["containers"].as_array_mut().unwrap().push(sidecar);
+    let again = by_driver(&PodBuilder(injected), &snapshot, &policies);
+    assert_eq!(group(&again)["minResource"]["cpu"], "1350m", "{:?}", again.decision.reasons);
+}
