@@ -176,16 +176,8 @@ impl<'a> From<UserInfo<'a>> for Requester<'a> {
 }
 
 /// Fields that no mutation depends on: four fifths of a review.
-const PRUNED: &[&str] = &[
-    "managedFields",
-    "oldObject",
-    "status",
-    "requestKind",
-    "requestResource",
-    "options",
-    "groups",
-    "finalizers",
-];
+const PRUNED: &[&str] =
+    &["managedFields", "oldObject", "status", "requestKind", "requestResource", "options", "groups", "finalizers"];
 /// Fields that no validation of a final state or of an update depends on.
 const PRUNED_FOR_VALIDATION: &[&str] =
     &["managedFields", "status", "requestKind", "requestResource", "options", "finalizers"];

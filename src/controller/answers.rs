@@ -10,6 +10,7 @@ use super::lookup::{Lookup, is_unknown, required_by};
 use super::lookups::Outcome;
 use super::{Controller, FIRST_POLL, MAX_OBJECTS_PER_STEP};
 use crate::policy::Policies;
+use crate::reconcile::Silence;
 use crate::snapshot::{
     Application, Change, Conf, DriverPhase, DriverView, DriverViewKey, PodChange, ReferencedPod, RelatedChange,
 };
@@ -64,6 +65,14 @@ impl Controller {
             DriverAnswer::Starting => PollOutcome::Starting,
             DriverAnswer::Failed(_) => PollOutcome::Failed,
         };
+        let silence = match &answer {
+            DriverAnswer::Starting | DriverAnswer::Failed(PollError::Timeout) => Silence::Starting,
+            DriverAnswer::Failed(PollError::Refused | PollError::Unreachable) => Silence::Refused,
+            DriverAnswer::View { .. } | DriverAnswer::Failed(_) => Silence::None,
+        };
+        if let Some(set) = self.states.get_mut(&key.app).and_then(|state| state.sets.get_mut(&Some(key.driver))) {
+            set.silence = silence;
+        }
         let finished = self.driver_polls.finished(key, outcome, policies.recovery.driver_view.interval, now.at);
         let Some(FinishedPoll { began, view_counts, retained_dead, pod, uid }) = finished else { return result };
         if let DriverAnswer::View { executors, metrics, conf, .. } = answer {

@@ -33,7 +33,7 @@ use context::PlanContext;
 pub use action::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, Recover};
 pub use plan::Plan;
 pub(crate) use podgroups::owner_reference;
-pub use state::ApplicationState;
+pub use state::{ApplicationState, Silence};
 
 /// What is to be done about an application now. An application that is not in the snapshot may have left PodGroups behind.
 pub fn plan(

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::action::{Action, DriverRef, PodEvent};
 use super::context::PlanContext;
 use super::plan::Plan;
-use super::state::ApplicationState;
+use super::state::{ApplicationState, Silence};
 use crate::annotations::{self, Overrides};
 use crate::fault_injection::{self, Bug};
 use crate::gang::size::{self, Members, SizeFacts, Sizes};
@@ -45,8 +45,15 @@ struct GroupMembers<'v> {
 }
 
 /// A PodGroup whose size only the driver's web UI states is created this much later at the latest: it answers 4 to 5 seconds after
-/// the driver has started, while its SparkContext waits for executors.
-const CONF_WAIT: Duration = Duration::from_secs(10);
+/// the driver has started, while its SparkContext waits for executors, and after 20 seconds on a busy machine. A driver without a web UI
+/// refuses connections all the time.
+fn conf_wait(silence: Silence) -> Duration {
+    Duration::from_secs(match silence {
+        Silence::None => 10,
+        Silence::Refused => 30,
+        Silence::Starting => 60,
+    })
+}
 
 pub(super) fn plan(context: &PlanContext<'_>, now: Instant, state: &mut ApplicationState, plan: &mut Plan) {
     let present: BTreeMap<&GroupKey, &Arc<Group>> = context.groups().collect();
@@ -90,7 +97,8 @@ fn awaits_conf(
         return None;
     }
     let since = *state.sets.entry(wanted.set.creator).or_default().conf_awaited_since.get_or_insert(now);
-    Some(since + CONF_WAIT).filter(|until| *until > now)
+    let silence = state.sets.get(&Some(driver.creator)).map(|set| set.silence).unwrap_or_default();
+    Some(since + conf_wait(silence)).filter(|until| *until > now)
 }
 
 /// How many executors of the default profile the workloads have that create a driver's executors.

@@ -30,6 +30,18 @@ pub struct ApplicationState {
     pub(super) round_due: Option<Instant>,
 }
 
+/// Why a driver has not stated its configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Silence {
+    /// It was not polled, or it answered.
+    #[default]
+    None,
+    /// Nothing accepts connections at its port: its web server has not started, or is turned off.
+    Refused,
+    /// It is starting, or is too busy to answer.
+    Starting,
+}
+
 /// The state of one creator's executors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetState {
@@ -41,6 +53,8 @@ pub struct SetState {
     pub keeps: bool,
     /// Since when their PodGroup has waited for the driver's configuration.
     pub(super) conf_awaited_since: Option<Instant>,
+    /// What the last poll of the driver that has this key says about its configuration.
+    pub(crate) silence: Silence,
     /// Where the next plan continues, if there are too many executors for one.
     pub(super) progress: Progress,
 }

@@ -97,14 +97,5 @@ async fn gang_of_a_driver_without_configuration_waits_until_its_web_ui_states_th
     let driver = Driver::start_at(&format!("{ADDRESS}:4040")).await;
     eventually("the PodGroup is created", async || !sizes().await.is_empty()).await;
     assert_eq!(sizes().await, [json!(3)]);
-    drop(driver);
-    // Nothing answers for this one: its executors start without the others.
-    let silent = cluster.pod_by(&cluster.client, &pod("silent")).await;
-    cluster.phase("silent", "Running").await;
-    cluster.run_at("silent", "127.0.7.2").await;
-    let by_silent = cluster.client_of_pod(&silent).await;
-    let other = pod("silent-exec-1").executor_of("spark-silent", 1);
-    cluster.pod_by(&by_silent, &other).await;
-    eventually("its PodGroup is created later", async || sizes().await.contains(&json!(1))).await;
     app.stop().await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! The recovery rules in the controller: what each finds, after how long, and what it deletes.
 
+mod client_mode;
 mod containers;
 mod contradictions;
 mod cost;
