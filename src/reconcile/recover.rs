@@ -261,6 +261,7 @@ impl<'v> Round<'_, 'v> {
         let all = || std::iter::once(of.set).chain(plan_context.with_driver_of(of.set));
         let counts = || all().flat_map(|set| set.counts.iter());
         let pending: usize = counts().map(|counts| counts.pending).sum();
+        let executors: usize = counts().map(|counts| counts.undeleted).sum();
         let view = of.view.as_ref().map(|(view, _)| *view);
         // Any tenant can label any number of pods as the driver: only one that may have executors looks at them.
         let may_have = |set: &ExecutorSet<'_>| {
@@ -283,7 +284,8 @@ impl<'v> Round<'_, 'v> {
             .groups()
             .filter(|(_, group)| group.owner.as_ref().is_some_and(|owner| owner.creator() == driver.creator));
         for (key, group) in owned {
-            let verdict = rules::of_group(&self.context, (key, group), pending, driver, &mut self.state.recovery);
+            let verdict =
+                rules::of_group(&self.context, (key, group), (executors, pending), driver, &mut self.state.recovery);
             self.take(verdict, creator);
         }
     }

@@ -91,7 +91,7 @@ async fn all_scenarios_succeed_under_every_scheduler_with_pod_groups() {
         let namespace = format!("{}-{kind}", cluster.namespace);
         cluster.add_namespace(&namespace).await;
         policies += &format!(
-            "- {{name: {kind}, match: {{namespaces: [{namespace}]}}, scheduler: {{type: {kind}}}, validate: Enforce}}\n"
+            "- {{name: {kind}, match: {{namespaces: [{namespace}]}}, scheduler: {{type: {kind}}}, validate: Enforce, strict: true}}\n"
         );
     }
     policies += "- {name: rest, scheduler: {type: volcano}}\n";

@@ -94,7 +94,7 @@ async fn gang_of_a_driver_without_configuration_waits_until_its_web_ui_states_th
     };
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(sizes().await, [Value::Null; 0], "no executor may start alone");
-    let driver = Driver::start_at(&format!("{ADDRESS}:4040")).await;
+    let _driver = Driver::start_at(&format!("{ADDRESS}:4040")).await;
     eventually("the PodGroup is created", async || !sizes().await.is_empty()).await;
     assert_eq!(sizes().await, [json!(3)]);
     app.stop().await.unwrap();

@@ -31,10 +31,6 @@ use spark_usher::snapshot::{Change, Group, GroupKey, PodChange, RelatedChange, R
 use spark_usher::spark::ids::AppKey;
 use spark_usher::spark::rest::DriverMetrics;
 
-fn not_registered(deletion: &Recover, id: u64) -> bool {
-    matches!(&deletion.check, Check::NotRegistered(_, of) if *of == id)
-}
-
 #[test]
 fn stuck_executor_is_deleted_if_its_driver_answers_and_waits_for_the_rules_time() {
     let mut scene = Scene::new(act(RecoveryRule::Stuck));
@@ -475,7 +471,7 @@ fn group_findings(phases: &[&str], started: bool, executor: &str) -> Vec<usize> 
         Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", vec![(key.clone(), group(phase))])))
     };
     scene.harness.observe(&running(1).phase(executor));
-    scene.registered(&[1]);
+    scene.registered(if executor == "Succeeded" { &[] } else { &[1] });
     let mut findings = Vec::new();
     for phase in phases {
         scene.harness.apply(list(phase));
@@ -494,6 +490,11 @@ fn check_groups() {
     assert_eq!(group_findings(&["Running", "Inqueue", "Running"], true, "Running"), [0, 1, 0]);
     assert_eq!(group_findings(&["Pending"], true, "Pending"), [0], "it waits for that executor");
     assert_eq!(group_findings(&["Pending"], false, "Running"), [0], "it has not started yet");
+    assert_eq!(
+        group_findings(&["Pending"], true, "Succeeded"),
+        [0],
+        "it has no members, and nothing is reserved for it"
+    );
 }
 
 #[test]

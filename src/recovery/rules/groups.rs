@@ -1,11 +1,14 @@
 //! `groups`: a PodGroup whose gang had started waits again, although no executor of it is pending. Volcano reserves the group's
 //! minResources in its queue then, without need (volcano-sh/volcano#4195).
 
+use serde_json::Value;
+
 use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::{DriverPod, Group, GroupKey};
+use crate::spark::quantity::Quantity;
 
 use super::context::RuleContext;
 
@@ -24,16 +27,27 @@ fn waits_in(group: &Group) -> Option<&str> {
     group.phase.as_deref().filter(|phase| WAITING.contains(phase))
 }
 
-/// The rule about one of our PodGroups, of which `pending` executors are pending. The finding is about the driver's pod.
+/// Whether the scheduler reserves anything for a PodGroup.
+fn reserves(group: &Group) -> bool {
+    let resources = group.spec.get("minResources").and_then(Value::as_object);
+    let amount = |value: &Value| value.as_str().and_then(|text| text.parse::<Quantity>().ok());
+    resources.is_some_and(|all| all.values().any(|value| amount(value) != Some(Quantity::ZERO)))
+}
+
+/// The rule about one of our PodGroups, for a driver that has this many executors, of which `pending` are pending. The finding is about
+/// the driver's pod. A PodGroup without members for which nothing is reserved waits for nothing.
 pub fn of_group(
     context: &RuleContext<'_>,
     (key, group): (&GroupKey, &Group),
-    pending: usize,
+    (executors, pending): (usize, usize),
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> Verdict {
-    let applies =
-        waits_again(group) && (pending == 0 || fault_injection::injected(Bug::PendingIgnored)) && !context.is_off(RULE);
+    let is_used = executors > 0 || reserves(group);
+    let applies = is_used
+        && waits_again(group)
+        && (pending == 0 || fault_injection::injected(Bug::PendingIgnored))
+        && !context.is_off(RULE);
     let Some(phase) = waits_in(group).filter(|_| applies) else {
         state.group_is_well(key);
         return Verdict::Nothing;

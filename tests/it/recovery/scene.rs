@@ -211,3 +211,8 @@ pub(super) fn member(pod: PodBuilder, name: &str) -> PodBuilder {
 pub(super) fn listed(groups: Vec<(GroupKey, Group)>) -> Change {
     Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", groups)))
 }
+
+/// Whether a deletion is verified by the driver's view, in which this executor must not be registered.
+pub(super) fn not_registered(deletion: &Recover, id: u64) -> bool {
+    matches!(&deletion.check, spark_usher::recovery::finding::Check::NotRegistered(_, of) if *of == id)
+}

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::plan::MEMBERS;
 use crate::annotations;
-use crate::json::set;
+use crate::json::{map_mut, set};
 use crate::spark::labels;
 
 /// Label: created by the doctor.
@@ -79,6 +79,20 @@ impl App {
         set(&mut pod, &["metadata", "labels", labels::PROFILE_ID], "0");
         if let Some(node) = &self.node {
             set(&mut pod, &["spec", "nodeSelector"], json!({super::capacity::HOSTNAME: node}));
+        }
+        pod
+    }
+
+    /// The name of [`App::creator`].
+    pub(super) fn creator_name(&self) -> String {
+        format!("{}-creator", self.name)
+    }
+
+    /// A pod that no scheduler's gang concerns, in whose name an executor can be created.
+    pub(super) fn creator(&self) -> Value {
+        let mut pod = self.pod(&self.creator_name(), labels::ROLE_DRIVER, labels::DRIVER_CONTAINER, TINY_CPU);
+        for label in [labels::ROLE, labels::APP_SELECTOR] {
+            map_mut(&mut pod, &["metadata", "labels"]).remove(label);
         }
         pod
     }

@@ -161,7 +161,7 @@ impl Stage {
             ));
         }
         let driver = observation::uid(&driver).to_owned();
-        let client = self.token(&app, &driver).await?;
+        let client = self.token(&app.driver_name(), &driver).await?;
         let started = Driver { app, client, driver, group: RefCell::default() };
         match self.until(&started, from, |observation| observation.driver().is_some_and(observation::is_bound)).await? {
             Reached::Yes(_, took) => seen.push(Seen { what: "the driver is bound".into(), took: Some(took) }),
@@ -207,16 +207,16 @@ impl Stage {
         }
     }
 
-    /// A client with a token that is bound to the driver's pod, as the one that kubelet mounts into it.
-    async fn token(&self, app: &App, driver: &str) -> Result<Client, Stop> {
+    /// A client with a token that is bound to this pod, as the one that kubelet mounts into it.
+    async fn token(&self, name: &str, uid: &str) -> Result<Client, Stop> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
                 bound_object_ref: Some(BoundObjectReference {
                     api_version: Some("v1".to_owned()),
                     kind: Some("Pod".to_owned()),
-                    name: Some(app.driver_name()),
-                    uid: Some(driver.to_owned()),
+                    name: Some(name.to_owned()),
+                    uid: Some(uid.to_owned()),
                 }),
                 expiration_seconds: Some(3600),
                 ..TokenRequestSpec::default()
@@ -259,7 +259,14 @@ impl Stage {
 
     /// Finds a node where two executors fit and three do not.
     pub(super) async fn pick_node(&self, app: &App) -> Result<NodeRequest, Stop> {
-        let pod = self.dry_run(&app.executor(1)).await?;
+        // A strict policy denies an executor that no pod creates.
+        let creator = create(&self.pods(), "create a pod", &app.creator(), false).await?;
+        let uid = observation::uid(&creator);
+        let client = self.token(&app.creator_name(), uid).await?;
+        let pods = self.api(&client, "Pod", "pods");
+        let pod = create(&pods, "create an executor (dry run)", &app.executor(1), true).await;
+        call("delete a pod", self.pods().delete(&app.creator_name(), &at_once(uid))).await?;
+        let pod = pod?;
         let never = text(&pod, &["spec", "preemptionPolicy"]) == "Never";
         let priority = at(&pod, &["spec", "priority"]).and_then(Value::as_i64).unwrap_or(0);
         let all = async |kind: &str, plural: &str| {
