@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::admission::{self, Attributes, Operation};
@@ -13,6 +13,7 @@ use super::resource::Resource;
 use super::selector::Filter;
 use super::state::{Api, Warnings, in_version, present};
 use super::store::Stored;
+use super::write::TRIES;
 use crate::json::{at, list, list_mut, set, text};
 use crate::runtime::clock;
 use crate::time::whole_second;
@@ -59,7 +60,7 @@ pub(super) async fn one(api: &Arc<Api>, request: &Request, warnings: &mut Warnin
     let found = api.store.get(&resource.collection(), &key);
     let found = found.ok_or_else(|| ApiError::not_found(&resource.qualified(), &key.1))?;
     let options = DeleteOptions::read(request)?;
-    match delete(api, request, &found, &options, warnings).await? {
+    match delete_newest(api, request, &found, &options, warnings).await? {
         // The response contains an object that still exists, and name and uid of one that was deleted.
         Some(still)
             if resource.is_pods()
@@ -83,7 +84,7 @@ pub(super) async fn many(api: &Arc<Api>, request: &Request, warnings: &mut Warni
     let (all, _) = api.store.list(&resource.collection(), request.namespace.as_deref(), None);
     let mut items = Vec::new();
     for object in all.iter().filter(|object| filter.matches(object)) {
-        match delete(api, request, object, &options, warnings).await {
+        match delete_newest(api, request, object, &options, warnings).await {
             Ok(_) => items.push(present(resource, object)),
             Err(error) if error.code == 404 => {}
             Err(error) => return Err(error),
@@ -92,6 +93,31 @@ pub(super) async fn many(api: &Arc<Api>, request: &Request, warnings: &mut Warni
     Ok(
         json!({"kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(), "metadata": {}, "items": items}),
     )
+}
+
+/// The same as [`delete`], again for the newest version of an object that another write changed meanwhile, unless the client names a
+/// version.
+async fn delete_newest(
+    api: &Arc<Api>,
+    request: &Request,
+    found: &Arc<Stored>,
+    options: &DeleteOptions,
+    warnings: &mut Warnings,
+) -> Result<Option<Value>> {
+    let mut found = found.clone();
+    for _ in 1..TRIES {
+        let mut own = Warnings::new();
+        let outcome = delete(api, request, &found, options, &mut own).await;
+        let newest = api.store.get(&request.resource.collection(), &found.key);
+        match newest.filter(|newest| newest.revision != found.revision && options.version.is_none()) {
+            Some(newest) if outcome.as_ref().is_err_and(|error| error.code == 409) => found = newest,
+            _ => {
+                warnings.extend(own);
+                return outcome;
+            }
+        }
+    }
+    delete(api, request, &found, options, warnings).await
 }
 
 /// Deletes an object, or sets its deletionTimestamp while finalizers or a grace period hold it. Returns the object as it is now.
@@ -142,7 +168,8 @@ pub(super) async fn delete(
     }
     let known = at(&marked, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
     if at(&marked, &["metadata", "deletionTimestamp"]).is_none() || known.is_some_and(|known| grace < known) {
-        let when = whole_second(clock::now()) + SignedDuration::from_secs(grace);
+        let when = whole_second(clock::now());
+        let when = when.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
         set(&mut marked, &["metadata", "deletionTimestamp"], when.to_string());
         set(&mut marked, &["metadata", "deletionGracePeriodSeconds"], grace);
         if let Some(generation) = at(&marked, &["metadata", "generation"]).and_then(Value::as_i64) {

@@ -90,7 +90,11 @@ impl Request {
         body: Bytes,
     ) -> Result<Request> {
         let Query(query) = Query::<Vec<(String, String)>>::try_from_uri(uri).unwrap_or(Query(Vec::new()));
-        let decoded: Vec<String> = uri.path().split('/').filter(|part| !part.is_empty()).map(decode).collect();
+        let decoded: Vec<String> = uri.path().trim_matches('/').split('/').map(decode).collect();
+        // `/api//v1/pods` is no path of an API server.
+        if decoded.iter().any(String::is_empty) {
+            return Err(ApiError::no_such_resource());
+        }
         let parts: Vec<&str> = decoded.iter().map(String::as_str).collect();
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),

@@ -19,7 +19,7 @@ use crate::runtime::random::uuid;
 use crate::time::whole_second;
 
 /// How often a patch is tried on conflicts.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 
 /// Creates the object in the body.
 pub(super) async fn create(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<Value> {

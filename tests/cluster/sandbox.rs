@@ -519,3 +519,49 @@ async fn webhook_of_service_is_called_through_endpoints_by_service_name() {
     hook.endpoint.serving.replace(fitting);
     assert_eq!(create("c").await.unwrap().data.unwrap()["through"], "service");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collection_is_deleted_while_its_objects_change() {
+    let cluster = Cluster::start().await;
+    let all = maps(&cluster);
+    for name in ["a", "b", "c"] {
+        let mut map = map(name, json!({"set": "s"}), json!({}));
+        // They stay, and can be deleted again.
+        map.metadata.finalizers = Some(vec!["example.com/wait".into()]);
+        all.create(&PostParams::default(), &map).await.unwrap();
+    }
+    let changes = async {
+        for number in 0..100 {
+            let patch = json!({"data": {"number": number.to_string()}});
+            for name in ["a", "b", "c"] {
+                all.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+            }
+        }
+    };
+    let deletions = async {
+        for _ in 0..60 {
+            all.delete_collection(&DeleteParams::default(), &ListParams::default().labels("set=s")).await.unwrap();
+        }
+    };
+    futures::join!(changes, deletions);
+    let patch = json!({"metadata": {"finalizers": null}});
+    for name in ["a", "b", "c"] {
+        all.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unusual_requests_are_answered_as_by_an_api_server() {
+    let cluster = Cluster::start().await;
+    let path = format!("/api//v1/namespaces/{}/pods", cluster.namespace);
+    let request = axum::http::Request::get(path).body(Vec::new()).unwrap();
+    assert!(cluster.client.request_text(request).await.is_err(), "the path has an empty part");
+    if cluster.sandbox().is_some() {
+        // A real API server's own arithmetic overflows.
+        cluster.pod_by(&cluster.client, &pod("p").spec("nodeName", "node-1")).await;
+        let path = format!("/api/v1/namespaces/{}/pods/p", cluster.namespace);
+        let body = json!({"gracePeriodSeconds": i64::MAX}).to_string().into_bytes();
+        let request = axum::http::Request::delete(path).header("content-type", "application/json").body(body).unwrap();
+        cluster.client.request_text(request).await.unwrap();
+    }
+}
