@@ -263,8 +263,7 @@ fn client(config: Config, compressed: bool) -> anyhow::Result<Client> {
     connector.set_keepalive(Some(PROBE_AFTER));
     connector.set_keepalive_interval(Some(PROBE_EVERY));
     connector.set_keepalive_retries(Some(PROBES));
-    let Some(proxy) = proxy::of(&config.cluster_url, config.proxy_url.as_ref(), |name| std::env::var(name).ok())?
-    else {
+    let Some(proxy) = proxy::of(&config.cluster_url, config.proxy_url.as_ref(), proxy::variable)? else {
         return through(connector, config, compressed);
     };
     let to_proxy = proxy.uri().clone();

@@ -36,6 +36,15 @@ pub(super) fn of(
     parse(name, &proxy, server).map(Some)
 }
 
+/// A variable of the environment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "kubectl and all other clients read these variables, and have no options for them"
+)]
+pub(super) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 fn host(uri: &Uri) -> &str {
     let host = uri.host().unwrap_or_default();
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)

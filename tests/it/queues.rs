@@ -83,12 +83,13 @@ fn executors_follow_the_queue_that_their_driver_named() {
     let policies = only(kueue(Some(&["team-*"])));
     let named = driver().label(LABEL, "team-a");
     let admitted = PodBuilder(by_driver(&named, &cold(), &policies).object);
-    let outcome = by_driver(&executor(1), &snapshot_with(&[admitted.clone()]), &policies);
+    let with_driver = snapshot_with(std::slice::from_ref(&admitted));
+    let outcome = by_driver(&executor(1), &with_driver, &policies);
     assert_eq!(label(&outcome, LABEL), "team-a");
     // The policy no longer allows it, or another policy admitted the driver.
     let other = only(Policy { name: "other".into(), ..kueue(Some(&["team-*"])) });
     for policies in [only(kueue(Some(&[]))), other] {
-        let outcome = by_driver(&executor(1), &snapshot_with(&[admitted.clone()]), &policies);
+        let outcome = by_driver(&executor(1), &with_driver, &policies);
         assert_eq!(label(&outcome, LABEL), "shared");
     }
 }
