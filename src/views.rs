@@ -19,7 +19,7 @@ use crate::recovery::shortage::shortage;
 use crate::recovery::target::{self, Target};
 use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::signature::StatedCreator;
-use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot, Stage};
+use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot};
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
 use crate::spark::lifecycle_conf::LifecycleConf;
@@ -177,8 +177,10 @@ fn report(
     let in_trouble = |executor: &&Arc<Executor>| {
         let is_odd = || {
             let orphaned = gone && executor.is_live();
-            let reports = executor.diagnostics.is_some() && executor.stage() != Stage::Initializing;
-            reports || orphaned || executor.state == ExecutorPodState::Unknown
+            let is_trouble = |diagnostics: &Arc<PodDiagnostics>| diagnostics.is_trouble();
+            executor.diagnostics.as_ref().is_some_and(is_trouble)
+                || orphaned
+                || executor.state == ExecutorPodState::Unknown
         };
         executor.lingers
             || !executor.state.is_final() && (is_odd() || not_with_driver(snapshot, key, executor).is_some())

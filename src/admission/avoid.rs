@@ -17,7 +17,7 @@ use crate::annotations::MetadataField;
 use crate::gang;
 use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy};
 use crate::reason::Reason;
-use crate::snapshot::{Node, Snapshot};
+use crate::snapshot::{DriverPod, Node, Snapshot};
 use crate::spark::node_terms::{NAME, NodeRequirements, Work};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
@@ -34,13 +34,18 @@ const TERMS: &str = "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecutio
 
 /// Lets an executor avoid the suspect nodes, unless that would separate it from its gang or from its volume, and as long as at least as
 /// many other nodes remain that it may use.
-pub(super) fn suspect_nodes(context: &MutationContext<'_, '_>, policies: &Policies, draft: &mut Draft<'_>) {
+pub(super) fn suspect_nodes(
+    context: &MutationContext<'_, '_>,
+    policies: &Policies,
+    driver: Option<&DriverPod>,
+    draft: &mut Draft<'_>,
+) {
     let avoided = &context.snapshot.avoided_nodes;
     let spec = &context.pod.spec;
     if avoided.is_empty() || spec.node_name.as_deref().is_some_and(|name| !name.is_empty()) {
         return;
     }
-    if must_equal_others(context, draft) || mounts_other_claim(context.pod) {
+    if must_equal_others(context, driver, draft) || mounts_other_claim(context.pod) {
         return;
     }
     let raw = spec.affinity.as_deref();
@@ -194,14 +199,16 @@ fn mounts_other_claim(pod: &Pod<'_>) -> bool {
 
 /// Whether the executor's group requires pods of one shape: Kueue's role hash includes the affinity, and the placeholders of
 /// YuniKorn copy that of the pod which declares the task groups.
-fn must_equal_others(context: &MutationContext<'_, '_>, draft: &Draft<'_>) -> bool {
+fn must_equal_others(context: &MutationContext<'_, '_>, driver: Option<&DriverPod>, draft: &Draft<'_>) -> bool {
     let is_set = |place: MetadataField, key: &str| {
         let sets = |mutation: &Mutation| match mutation {
             Mutation::SetMetadata(at, set, _) => *at == place && *set == key,
             _ => false,
         };
         let own = place.of(&context.pod.metadata).as_ref().is_some_and(|entries| entries.get(key).is_some());
-        own || draft.mutations.iter().any(sets)
+        // A driver states the task groups of its executors, and their placeholders exist before them.
+        let of_driver = driver.is_some_and(|driver| driver.scheduling.entry(place, key).is_some());
+        own || of_driver || draft.mutations.iter().any(sets)
     };
     let mut keys = gang::TABLE.iter().flat_map(|scheduler| scheduler.keeps_affinity);
     keys.any(|(place, key)| is_set(*place, key))

@@ -103,8 +103,7 @@ pub(super) fn executor(
     if let Some(name) = &choice.name {
         draft.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
-    let of_driver = driver.and_then(|driver| drivers_queue(context, &choice, driver));
-    set_queue(context, &choice, Queues { of_app: queue, of_driver, of_policy: effective.queue.as_deref() }, draft);
+    set_queue(context, &choice, queue, effective.queue.as_deref(), draft);
     set_application(scheduler, application, draft);
     early_pods(context, scheduler, shape, draft);
     let has_started = gang_has_started(context, scheduler, &group, driver);
@@ -191,8 +190,7 @@ pub(super) fn driver(
     if let Some(name) = &effective.scheduler.name {
         draft.mutations.push(Mutation::SchedulerName(name.to_string()));
     }
-    let of_policy = effective.queue.as_deref();
-    set_queue(context, &effective.scheduler, Queues { of_policy, ..Queues::default() }, draft);
+    set_queue(context, &effective.scheduler, None, effective.queue.as_deref(), draft);
     early_pods(context, scheduler, effective.shape, draft);
     let name = application::driver_name(context.review, pod);
     set_application(scheduler, application_id(context, scheduler, name), draft);
@@ -349,54 +347,31 @@ fn keep_numbers(scheduling: &SchedulingFields, scheduler: &GangScheduler, metada
     }
 }
 
-/// The queues that a pod may get, in order of precedence, except that a queue which it names itself, and may name, precedes those of
-/// its driver and its policy.
-#[derive(Clone, Copy, Debug, Default)]
-struct Queues<'q> {
-    /// That of the application's first executor.
-    of_app: Option<&'q str>,
-    /// That of its driver.
-    of_driver: Option<&'q str>,
-    /// That of the policy, or of an annotation.
-    of_policy: Option<&'q str>,
+/// The keys that are the scheduler's own by which a pod names queues, and the queues. Other keys are common words.
+fn named_queues<'p>(choice: &SchedulerChoice, pod: &'p Pod<'_>) -> Vec<(MetadataField, &'static str, &'p str)> {
+    let all = choice.queue_key.into_iter().chain(choice.gang_scheduler.own_queue_keys());
+    let named = all.filter_map(|(place, key)| {
+        let queue = place.value(pod, key).filter(|queue| !queue.is_empty())?;
+        Some((place, key, queue))
+    });
+    named.collect()
 }
 
-/// The queue that a driver of the same policy named itself, if it may.
-fn drivers_queue<'d>(
+/// Sets the queue by every key that the pod has, because each version of a scheduler reads its keys in another order: that of its
+/// application's first executor, `of_app`; else the first that the pod names itself, if its policy allows it; else `of_policy`, that of an
+/// annotation or of the policy.
+fn set_queue(
     context: &MutationContext<'_, '_>,
     choice: &SchedulerChoice,
-    driver: &'d DriverPod,
-) -> Option<&'d str> {
-    let (place, key) = choice.queue_key?;
-    let (policy, kind) = driver.scheduling.set_by()?;
-    let is_same = policy == &*context.policy.name && kind == choice.gang_scheduler.kind;
-    driver.scheduling.entry(place, key).filter(|queue| is_same && context.policy.allows_queue(queue))
-}
-
-/// The keys that are the scheduler's own by which a pod names a queue, and the queues. Other keys are common words.
-fn named_queues<'p>(
-    choice: &SchedulerChoice,
-    pod: &'p Pod<'_>,
-) -> impl Iterator<Item = (MetadataField, &'static str, &'p str)> {
-    let all = choice.queue_key.into_iter().chain(choice.gang_scheduler.own_queue_keys());
-    all.filter_map(|(place, key)| Some((place, key, place.value(pod, key).filter(|queue| !queue.is_empty())?)))
-}
-
-/// Sets the queue, and notes if that is another one than the pod names.
-fn set_queue(context: &MutationContext<'_, '_>, choice: &SchedulerChoice, queues: Queues<'_>, draft: &mut Draft<'_>) {
+    of_app: Option<&str>,
+    of_policy: Option<&str>,
+    draft: &mut Draft<'_>,
+) {
     let Some((place, key)) = choice.queue_key else { return };
     let policy = context.policy;
-    let named = named_queues(choice, context.pod).next().map(|(.., queue)| queue);
-    let kept = named.filter(|named| policy.allows_queue(named));
-    let Some(queue) = queues.of_app.or(kept).or(queues.of_driver).or(queues.of_policy) else { return };
-    if let Some(named) = named.filter(|named| *named != queue) {
-        let why = match queues.of_app {
-            Some(_) => "its application runs in another one".to_owned(),
-            None => format!("policy {} does not allow it", policy.name),
-        };
-        let (named, queue) = (shown(named), shown(queue));
-        draft.note(Reason::QueueReplaced, format!("queue {named} is replaced by {queue}: {why}"));
-    }
+    let named = named_queues(choice, context.pod);
+    let kept = named.iter().map(|(.., queue)| *queue).find(|queue| policy.allows_queue(queue));
+    let Some(queue) = of_app.or(kept).or(of_policy) else { return };
     if place == MetadataField::Label && !is_label_value(queue) {
         draft.note(
             Reason::ValueLeftOut,
@@ -406,8 +381,15 @@ fn set_queue(context: &MutationContext<'_, '_>, choice: &SchedulerChoice, queues
         );
         return;
     }
-    // Each version of a scheduler reads its keys in another order.
-    let others = named_queues(choice, context.pod).map(|(place, key, _)| (place, key));
+    if let Some((.., other)) = named.iter().find(|(.., named)| *named != queue) {
+        let why = match of_app {
+            Some(_) => "its application runs in that one".to_owned(),
+            None if policy.allows_queue(other) => "the pod names both".to_owned(),
+            None => format!("policy {} does not allow it", policy.name),
+        };
+        draft.note(Reason::QueueReplaced, format!("queue {} is replaced by {}: {why}", shown(other), shown(queue)));
+    }
+    let others = named.iter().map(|(place, key, _)| (*place, *key));
     let all = std::iter::once((place, key)).chain(others);
     draft.mutations.extend(all.map(|(place, key)| Mutation::SetMetadata(place, key, queue.to_owned())));
 }
@@ -507,8 +489,7 @@ fn conf_of<'c>(context: &MutationContext<'c, '_>, driver: Option<&DriverPod>) ->
 
 fn note_placement(metadata: &MemberMetadata, draft: &mut Draft<'_>) {
     if metadata.no_placement {
-        let sentence =
-            "the placeholders of its gang lack its nodeSelector, tolerations and affinity, which are too long";
+        let sentence = "the placeholders of its gang lack its affinity, or its nodeSelector and tolerations too, which are too long";
         draft.note(Reason::ValueLeftOut, sentence.to_owned());
     }
 }

@@ -431,7 +431,12 @@ fn queue(
             let Some(queue) = scheduler.queue_by(pod, by) else { continue };
             let was_there = || {
                 old.is_some_and(|old| scheduler.queue_by(old, by).as_ref() == Some(&queue))
-                    || first().is_some_and(|scheduling| scheduling.entry(place, key) == Some(&*queue))
+                    || first().is_some_and(|scheduling| {
+                        // The webhook sets every key that the pod has.
+                        let mut own = scheduler.own_queue_keys();
+                        scheduling.entry(place, key) == Some(&*queue)
+                            || own.any(|(place, key)| scheduling.entry(place, key) == Some(&*queue))
+                    })
             };
             if !policy.allows_queue(&queue) && !was_there() {
                 draft.find(

@@ -72,49 +72,55 @@ impl Cluster {
 /// Reads the kubeconfig at this path; without one, what the environment provides: the kubeconfig that `KUBECONFIG` or the home
 /// folder contains, else the service account of the pod that we run in.
 pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Config> {
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match kubeconfig {
         Some(path) => {
-            let of_file =
-                |error: KubeconfigError| anyhow!("--kubeconfig {}: {}", path.display(), of_kubeconfig(&error));
-            let read = Kubeconfig::read_from(path).map_err(of_file)?;
-            Config::from_custom_kubeconfig(read, &options).await.map_err(of_file)?
+            let of_file = |error| anyhow!("--kubeconfig {}: {}", path.display(), of_kubeconfig(&error));
+            loaded(Kubeconfig::read_from(path).map_err(of_file)?, context).await?.map_err(of_file)?
         }
-        None if context.is_some() => {
-            Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("--context: {}", of_kubeconfig(&error)))?
-        }
-        None => Config::infer().await.map_err(|error| {
-            let of_file = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<KubeconfigError>());
-            if of_file.is_some_and(is_unusable) {
-                return anyhow::Error::from(Unusable(of_file.map_or_else(String::new, of_kubeconfig)));
-            }
-            let why = match of_file {
-                Some(KubeconfigError::ReadConfig(error, path)) => format!("{}: {error}", path.display()),
-                _ => Brief(&error).to_string(),
+        None => {
+            let found = match Kubeconfig::read() {
+                Ok(file) => loaded(file, context).await?,
+                Err(error) => Err(error),
             };
-            NotConfigured(why).into()
-        })?,
+            match (found, context) {
+                (Ok(config), _) => config,
+                (Err(error), Some(_)) => return Err(anyhow!("--context: {}", of_kubeconfig(&error))),
+                (Err(error), None) if is_unusable(&error) => return Err(Unusable(of_kubeconfig(&error)).into()),
+                (Err(error), None) => Config::incluster().map_err(|_| {
+                    NotConfigured(match &error {
+                        KubeconfigError::ReadConfig(error, path) => format!("{}: {error}", path.display()),
+                        error => Brief(error).to_string(),
+                    })
+                })?,
+            }
+        }
     };
     config.connect_timeout = Some(CONNECT);
-    // kube has read HTTPS_PROXY too, whatever NO_PROXY says.
-    let own = context_of(kubeconfig, context).ok().flatten().and_then(|(file, context)| {
-        let named = file.clusters.into_iter().find(|named| named.name == context.cluster)?;
-        named.cluster?.proxy_url.filter(|proxy| !proxy.is_empty())
-    });
-    config.proxy_url = config.proxy_url.filter(|_| own.is_some());
     Ok(config)
 }
 
-/// A kubeconfig, and the context of it that is used; `None` if it has none.
-fn context_of(
-    kubeconfig: Option<&Path>,
-    context: Option<&str>,
-) -> Result<Option<(Kubeconfig, Context)>, KubeconfigError> {
-    let mut file = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from)?;
-    let Some(wanted) = context.or(file.current_context.as_deref()) else { return Ok(None) };
-    let Some(at) = file.contexts.iter().position(|named| named.name == wanted) else { return Ok(None) };
-    let named = file.contexts.swap_remove(at);
-    Ok(named.context.map(|context| (file, context)))
+/// The configuration of a kubeconfig, with the proxy that it names itself: kube reads HTTPS_PROXY too, whatever NO_PROXY says, and fails
+/// if it cannot read it.
+async fn loaded(mut file: Kubeconfig, context: Option<&str>) -> anyhow::Result<Result<Config, KubeconfigError>> {
+    let used = used_context(&file, context).map(|context| context.cluster.clone());
+    let named = file.clusters.iter().find(|named| Some(&named.name) == used.as_ref());
+    let own = named.and_then(|named| named.cluster.as_ref()?.proxy_url.clone()).filter(|proxy| !proxy.is_empty());
+    let own = own.map(|own| proxy::own(&own)).transpose()?;
+    for cluster in file.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        cluster.proxy_url = Some("http://proxy.invalid".to_owned());
+    }
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(file, &options).await;
+    Ok(config.map(|mut config| {
+        config.proxy_url = own;
+        config
+    }))
+}
+
+/// The context of a kubeconfig that is used; `None` if it has none.
+fn used_context<'f>(file: &'f Kubeconfig, context: Option<&str>) -> Option<&'f Context> {
+    let wanted = context.or(file.current_context.as_deref())?;
+    file.contexts.iter().find(|named| named.name == wanted)?.context.as_ref()
 }
 
 /// Nothing names an API server, for this reason.
@@ -223,11 +229,11 @@ fn with_master(found: anyhow::Result<Config>, master: &str, has_credentials: boo
 /// namespace of [`Cluster`] is `default` then.
 pub fn named_namespace(kubeconfig: Option<&Path>, context: Option<&str>) -> Option<String> {
     const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-    let Ok(found) = context_of(kubeconfig, context) else {
+    let Ok(file) = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from) else {
         let own = std::fs::read_to_string(OF_POD).ok()?;
         return Some(own.trim().to_owned()).filter(|own| !own.is_empty());
     };
-    found?.1.namespace
+    used_context(&file, context)?.namespace.clone()
 }
 
 /// A client for what [`configure`] finds.
@@ -255,7 +261,7 @@ pub(super) fn decompression(compressed: bool) -> DecompressionLayer {
 
 /// kube's own client, but with a connector that detects a silently dead peer: a watch on such a connection would be silent
 /// forever. Behind a proxy only the proxy is probed.
-fn client(config: Config, compressed: bool) -> anyhow::Result<Client> {
+fn client(mut config: Config, compressed: bool) -> anyhow::Result<Client> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -266,6 +272,7 @@ fn client(config: Config, compressed: bool) -> anyhow::Result<Client> {
     let Some(proxy) = proxy::of(&config.cluster_url, config.proxy_url.as_ref(), proxy::variable)? else {
         return through(connector, config, compressed);
     };
+    config.cluster_url = proxy::with_port(&config.cluster_url)?;
     let to_proxy = proxy.uri().clone();
     if to_proxy.scheme_str() == Some("http") {
         let tunnel = Tunnel::new(to_proxy, connector);

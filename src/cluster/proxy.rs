@@ -14,6 +14,14 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 const EXPECTED: &str =
     "expected http://HOST:PORT or socks5://HOST:PORT, with USER:PASSWORD@ before the host if it needs them";
 
+/// Where a kubeconfig names its proxy, for messages.
+const OWN: &str = "proxy-url of the kubeconfig";
+
+/// The proxy that a kubeconfig names.
+pub(super) fn own(text: &str) -> anyhow::Result<Uri> {
+    text.trim().parse().map_err(|_| anyhow!("{OWN}: {EXPECTED}"))
+}
+
 /// The proxy for an API server. `own` is the proxy that its kubeconfig names.
 pub(super) fn of(
     server: &Uri,
@@ -21,7 +29,7 @@ pub(super) fn of(
     variable: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<Option<Intercept>> {
     if let Some(own) = own {
-        return parse("proxy-url of the kubeconfig", &own.to_string(), server).map(Some);
+        return parse(OWN, &own.to_string(), server).map(Some);
     }
     let first = |names: [&'static str; 2]| {
         names.into_iter().find_map(|name| Some((name, variable(name).filter(|value| !value.is_empty())?)))
@@ -57,30 +65,72 @@ fn is_local(server: &Uri, service: Option<&str>) -> bool {
     host == "localhost" || is_loopback || service == Some(host) || host == "kubernetes.default.svc"
 }
 
-/// Whether `NO_PROXY` excludes a server: by its address, a network, a domain and all below it, each with a port or without, or `*`.
+/// Whether `NO_PROXY` excludes a server: by its address, a network, a host and all below it, a domain without its own host (`.domain` or
+/// `*.domain`), each but a network with a port or without, or `*` (`httpproxy.config.init`).
 fn is_excluded(server: &Uri, list: &str) -> bool {
-    let port = server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 });
-    let entries = list.split(',').map(str::trim).filter_map(|entry| match entry.rsplit_once(':') {
-        // The other colons of an IPv6 address end no host.
-        Some((host, of)) if !host.contains(':') || host.ends_with(']') => {
-            (of.parse() == Ok(port)).then(|| host.trim_start_matches('[').trim_end_matches(']'))
+    let (name, port) = (host(server).to_ascii_lowercase(), port_of(server));
+    let address: Option<IpAddr> = name.parse().ok();
+    list.split(',').map(|entry| entry.trim().to_ascii_lowercase()).any(|entry| {
+        if entry == "*" {
+            return true;
         }
-        _ => Some(entry),
-    });
-    let entries: Vec<&str> =
-        entries.map(|entry| entry.strip_prefix('*').filter(|rest| !rest.is_empty()).unwrap_or(entry)).collect();
-    if entries.contains(&"*") {
-        return true;
-    }
-    let any = Matcher::builder().all("http://proxy").no(entries.join(",")).build();
-    any.intercept(server).is_none()
+        if entry.contains('/') {
+            let any = Matcher::builder().all("http://proxy").no(entry).build();
+            return address.is_some() && any.intercept(server).is_none();
+        }
+        let (own, of) = match entry.rsplit_once(':') {
+            // The other colons of an IPv6 address end no host.
+            Some((own, of)) if !own.contains(':') || own.ends_with(']') => (own, of),
+            _ => (entry.as_str(), ""),
+        };
+        if !of.is_empty() && of.parse() != Ok(port) {
+            return false;
+        }
+        let own = own.strip_prefix('[').and_then(|own| own.strip_suffix(']')).unwrap_or(own);
+        match (own.parse::<IpAddr>(), address) {
+            (Ok(own), Some(address)) => own == address,
+            (Ok(_), None) | (Err(_), Some(_)) => false,
+            (Err(_), None) => match own.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(own) {
+                "" => false,
+                below if below.starts_with('.') => name.ends_with(below),
+                own => name == own || name.strip_suffix(own).is_some_and(|rest| rest.ends_with('.')),
+            },
+        }
+    })
+}
+
+fn port_of(server: &Uri) -> u16 {
+    server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 })
+}
+
+/// The same URL with its port: hyper's tunnels take 443 for every server that has none.
+pub(super) fn with_port(server: &Uri) -> anyhow::Result<Uri> {
+    let mut parts = server.clone().into_parts();
+    let authority = parts.authority.filter(|authority| authority.port().is_none());
+    parts.authority = match authority {
+        Some(authority) => Some(format!("{authority}:{}", port_of(server)).parse()?),
+        None => server.authority().cloned(),
+    };
+    Ok(Uri::from_parts(parts)?)
 }
 
 /// The text may contain a password: no message shows it.
 fn parse(name: &str, text: &str, server: &Uri) -> anyhow::Result<Intercept> {
-    let proxy = Matcher::builder().all(text).build().intercept(server);
+    let text = text.trim();
+    let (scheme, rest) = text.split_once("://").map_or(("http", text), |(scheme, rest)| (scheme, rest));
+    // As Go, the last @ ends the credentials.
+    let rest = match rest.rsplit_once('@') {
+        Some((own, rest)) => format!("{}@{rest}", own.replace('@', "%40")),
+        None => rest.to_owned(),
+    };
+    let has_port = |uri: &Uri| uri.port().is_some();
+    let read = |rest: &str| Matcher::builder().all(format!("{scheme}://{rest}")).build().intercept(server);
     let is_known = |proxy: &Intercept| matches!(proxy.uri().scheme_str(), Some("http" | "socks5" | "socks5h"));
-    proxy.filter(is_known).ok_or_else(|| anyhow!("{name}: {EXPECTED}"))
+    let proxy = read(&rest).filter(is_known).ok_or_else(|| anyhow!("{name}: {EXPECTED}"))?;
+    if scheme == "http" || has_port(proxy.uri()) {
+        return Ok(proxy);
+    }
+    read(&format!("{}:1080", rest.trim_end_matches('/'))).ok_or_else(|| anyhow!("{name}: {EXPECTED}"))
 }
 
 #[cfg(test)]
@@ -119,12 +169,17 @@ mod tests {
             "x, *",
             "api.team.example:6443",
             "a,,team.example,",
+            "API.Team.example",
+            "api.team.example:",
         ] {
             assert!(is_direct(API, list), "{list}");
         }
-        for list in ["", "other.example", "am.example", "api.team.example:443", "10.0.0.0/8"] {
+        let others =
+            ["", "other.example", "am.example", "api.team.example:443", "10.0.0.0/8", "*team.example", "**", "*:6443"];
+        for list in others.into_iter().chain([".api.team.example", "*.api.team.example", "10.0.0.0/8:6443"]) {
             assert!(!is_direct(API, list), "{list}");
         }
+        assert!(!is_direct("https://10.1.2.3:443", "10.0.0.0/8:443"), "a network has no port");
         for (server, list) in [
             ("https://10.1.2.3:6443", "10.0.0.0/8"),
             ("https://10.1.2.3:6443", "10.1.2.3"),
@@ -163,5 +218,20 @@ mod tests {
         let found = of(&API.parse().unwrap(), None, |name| (name == "HTTPS_PROXY").then(|| "u:p%40x@h:1".to_owned()));
         let auth = found.unwrap().unwrap().basic_auth().unwrap().to_str().unwrap().to_owned();
         assert_eq!(auth, "Basic dTpwQHg=", "u:p@x");
+        let at = |text: &str| of(&API.parse().unwrap(), None, |name| (name == "HTTPS_PROXY").then(|| text.to_owned()));
+        let found = at(" http://u:p@x@h:1 ").unwrap().unwrap();
+        assert_eq!(
+            (found.uri().to_string().as_str(), found.basic_auth().unwrap().to_str().unwrap()),
+            ("http://h:1/", &*auth)
+        );
+        assert_eq!(at("socks5://h").unwrap().unwrap().uri().to_string(), "socks5://h:1080/");
+    }
+
+    #[test]
+    fn server_without_a_port_has_that_of_its_scheme() {
+        let with = |server: &str| with_port(&server.parse().unwrap()).unwrap().to_string();
+        assert_eq!(with("http://api.example/x"), "http://api.example:80/x");
+        assert_eq!(with("https://[fd00::1]"), "https://[fd00::1]:443/");
+        assert_eq!(with("https://api.example:6443"), "https://api.example:6443/");
     }
 }

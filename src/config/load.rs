@@ -126,6 +126,17 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
                 format!("{:?} is the name of an earlier policy: expected a unique name", &*checked.name),
             ));
         }
+        let scheduler = &checked.scheduler;
+        let is_other = |earlier: &&Policy| {
+            earlier.scheduler.gang_scheduler.kind == scheduler.gang_scheduler.kind
+                && earlier.scheduler.queue_key != scheduler.queue_key
+        };
+        if let Some(earlier) = policies.iter().find(is_other) {
+            let (kind, key) = (scheduler.gang_scheduler.kind, earlier.scheduler.queue_key.map_or("", |(_, key)| key));
+            let why = format!("expected {key}, the key of policy {}: {kind} reads one key", earlier.name);
+            let location = policy.scheduler.queue_key.as_ref().map_or(policy.name.at(), |wanted| wanted.at());
+            return Err(wrong(text, location, &format!("{at}.scheduler.queueKey"), why));
+        }
         if let Some(all) = policies.iter().find(|earlier: &&Policy| earlier.matches.is_everything()) {
             warnings.push(format!(
                 "{at} ({}) is never reached: policy {} before it matches every pod",

@@ -104,7 +104,7 @@ pub struct Stuck {
     pub mode: Option<Mode>,
     /// How long an executor may take to start.
     pub after: Option<Span>,
-    /// How long each init container of an executor may run, instead of after; 1h if not set.
+    /// How long each init container of an executor may run, if that is longer than after; 1h if not set.
     pub init_after: Option<Span>,
     /// How many pods of one application it may delete, such as 5/h.
     pub budget: Option<Budget>,

@@ -253,7 +253,7 @@ impl GangScheduler {
     /// Every label and annotation by which a pod names its gang, its queue or its application to this scheduler, or their numbers,
     /// except [`GangScheduler::own_keys`].
     pub fn keys(&self) -> impl Iterator<Item = (MetadataField, &'static str)> {
-        let more = [self.more_queue_keys, self.more_app_keys, self.gang_keys].into_iter().flatten();
+        let more = [self.more_app_keys, self.gang_keys].into_iter().flatten();
         self.written_keys().chain(more.copied()).filter(|key| !self.own_keys.contains(key))
     }
 
@@ -264,7 +264,7 @@ impl GangScheduler {
             GroupKeyField::None | GroupKeyField::SchedulingGroup => None,
         };
         let more = [self.app_keys, self.more_keys];
-        group.into_iter().chain(self.queue_key).chain(more.into_iter().flatten().copied())
+        group.into_iter().chain(self.own_queue_keys()).chain(more.into_iter().flatten().copied())
     }
 
     /// Its own keys by which pods name their queue.

@@ -35,8 +35,8 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     gang_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     accounts: &["system:serviceaccount:yunikorn:*"],
     has_placeholders: true,
-    // Placeholders have the affinity of the task group, which was stated before the executors exist.
-    keeps_affinity: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
+    // Placeholders have the affinity of the task group.
+    keeps_affinity: &[(MetadataField::Annotation, TASK_GROUPS)],
     executor,
     driver,
     ..BASE
@@ -76,19 +76,23 @@ fn driver(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
 
 /// States task groups: of each the name, the number of members, and a pod like them (`pkg/cache/amprotocol.go`, `TaskGroup`).
 fn state(groups: &[(&str, u32, &MemberPod)], metadata: &mut MemberMetadata) {
-    let text = |with_placement: bool| {
+    let text = |without: &[&str]| {
         let all = groups.iter().map(|(name, members, pod)| {
             let mut group = json!({"name": name, "minMember": members, "minResource": pod.requests.to_json()});
-            if let Some(group) = group.as_object_mut().filter(|_| with_placement) {
-                group.extend(pod.placement.clone());
+            if let Some(group) = group.as_object_mut() {
+                let placement = pod.placement.iter().filter(|(key, _)| !without.contains(&key.as_str()));
+                group.extend(placement.map(|(key, value)| (key.clone(), value.clone())));
             }
             group
         });
         Value::Array(all.collect()).to_string()
     };
-    let whole = text(true);
-    metadata.no_placement = whole.len() > MAX_TASK_GROUPS;
-    metadata.annotation(TASK_GROUPS, if metadata.no_placement { text(false) } else { whole });
+    // The affinity is the longest.
+    let shortened = [&[][..], &["affinity"], &["affinity", "tolerations", "nodeSelector"]].map(text);
+    let fits = shortened.iter().position(|text| text.len() <= MAX_TASK_GROUPS);
+    let at = fits.unwrap_or(shortened.len() - 1);
+    metadata.no_placement = at > 0;
+    metadata.set.extend(shortened.into_iter().nth(at).map(|text| (MetadataField::Annotation, TASK_GROUPS, text)));
 }
 
 #[cfg(test)]
@@ -136,9 +140,12 @@ mod tests {
         let expected = json!({"name": "spark-executor", "minMember": 3, "minResource": {"cpu": "7"}, "nodeSelector": {"pool": "spark"},
             "tolerations": [{"key": "spot"}], "affinity": {"nodeAffinity": {}}});
         assert_eq!((group, no_placement), (expected, false));
-        let long = json!({"affinity": "x".repeat(MAX_TASK_GROUPS)}).to_string();
+        let long = json!({"affinity": "x".repeat(MAX_TASK_GROUPS), "tolerations": []}).to_string();
         let (group, no_placement) = stated(&pod("7", &long));
         assert!(no_placement && group.get("affinity").is_none() && group["minResource"]["cpu"] == "7", "{group}");
+        assert_eq!(group["tolerations"], json!([]), "what fits remains");
+        let longer = json!({"affinity": "x".repeat(MAX_TASK_GROUPS), "tolerations": "x".repeat(MAX_TASK_GROUPS)});
+        assert_eq!(stated(&pod("7", &longer.to_string())).0.get("tolerations"), None);
     }
 
     fn metadata(run: fn(&MemberRequest<'_>, &mut MemberMetadata), request: &MemberRequest<'_>) -> MemberMetadata {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::snapshot::Stage;
+
 use super::{Finished, Mode, Policies, RecoveryRule};
 
 /// Which pods are deleted by what, such as `pods are deleted by: recovery.orphans (an executor exists although its driver is gone, for
@@ -18,7 +20,11 @@ pub fn deletions(policies: &Policies) -> String {
             let after = match rule {
                 RecoveryRule::GivenUp => format!(", by {} views", recovery.given_up_views),
                 RecoveryRule::Stuck => {
-                    format!(", for {}, or {} in init containers", shown(after), shown(recovery.init_within))
+                    format!(
+                        ", for {}, or {} in init containers",
+                        shown(after),
+                        shown(recovery.starts_within(Stage::Initializing))
+                    )
                 }
                 _ if after.is_zero() => String::new(),
                 _ => format!(", for {}", shown(after)),

@@ -47,9 +47,10 @@ impl Recovery {
         self.rules.get(&rule).copied().unwrap_or_else(|| rule.defaults())
     }
 
-    /// How long an executor may be in a stage before the rule `stuck` applies.
+    /// How long an executor may be in a stage before the rule `stuck` applies: init containers have as long as the others at least.
     pub fn starts_within(&self, stage: Stage) -> Duration {
-        if stage == Stage::Initializing { self.init_within } else { self.rule(RecoveryRule::Stuck).after }
+        let after = self.rule(RecoveryRule::Stuck).after;
+        if stage == Stage::Initializing { after.max(self.init_within) } else { after }
     }
 
     /// Whether all rules are off.
@@ -60,12 +61,8 @@ impl Recovery {
     /// The shortest time for which the condition of a rule must hold, of the rules that do not only follow the drivers' views.
     pub fn shortest_wait(&self) -> Duration {
         let of_pods = RecoveryRule::ALL.into_iter().filter(|rule| !rule.follows_views());
-        let on = of_pods.filter(|rule| self.rule(*rule).mode != Mode::Off);
-        let waits = on.map(|rule| match rule {
-            RecoveryRule::Stuck => self.rule(rule).after.min(self.init_within),
-            _ => self.rule(rule).after,
-        });
-        waits.min().unwrap_or(Duration::MAX)
+        let on = of_pods.map(|rule| self.rule(rule)).filter(|rule| rule.mode != Mode::Off);
+        on.map(|rule| rule.after).min().unwrap_or(Duration::MAX)
     }
 
     /// The same with these settings of a rule.

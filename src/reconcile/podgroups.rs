@@ -51,7 +51,7 @@ fn conf_wait(silence: Silence) -> Duration {
     Duration::from_secs(match silence {
         Silence::None => 10,
         Silence::Refused => 30,
-        Silence::Starting => 60,
+        Silence::Unpolled | Silence::Starting => 60,
     })
 }
 
@@ -91,13 +91,13 @@ fn awaits_conf(
 ) -> Option<Instant> {
     let driver = wanted.set.own_driver()?;
     let is_asked = plan.drivers.iter().any(|poll| poll.key.driver == driver.creator && poll.reads_conf);
+    let silence = state.sets.get(&Some(driver.creator)).map(|set| set.silence).unwrap_or_default();
     let has_answered = view_of(context.snapshot, context.key, driver.creator).is_some();
     let is_known = effective(context, wanted).min_member.is_some() || replicas(context, wanted.set).is_some();
     if !is_asked || has_answered || is_known || wanted.with_driver {
         return None;
     }
     let since = *state.sets.entry(wanted.set.creator).or_default().conf_awaited_since.get_or_insert(now);
-    let silence = state.sets.get(&Some(driver.creator)).map(|set| set.silence).unwrap_or_default();
     Some(since + conf_wait(silence)).filter(|until| *until > now)
 }
 

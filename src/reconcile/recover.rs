@@ -29,6 +29,7 @@ use crate::recovery::finding::{Finding, Verdict};
 use crate::recovery::registration::view_of;
 use crate::recovery::report::{Outcome, RecoveryReport};
 use crate::recovery::rules::{self, RuleContext, SetContext, waits_again};
+use crate::recovery::shortage::group_of;
 use crate::recovery::state::RecoveryState;
 use crate::recovery::target;
 use crate::signature::Creator;
@@ -260,8 +261,6 @@ impl<'v> Round<'_, 'v> {
         let creator = Some(driver.creator);
         let all = || std::iter::once(of.set).chain(plan_context.with_driver_of(of.set));
         let counts = || all().flat_map(|set| set.counts.iter());
-        let pending: usize = counts().map(|counts| counts.pending).sum();
-        let executors: usize = counts().map(|counts| counts.undeleted).sum();
         let view = of.view.as_ref().map(|(view, _)| *view);
         // Any tenant can label any number of pods as the driver: only one that may have executors looks at them.
         let may_have = |set: &ExecutorSet<'_>| {
@@ -284,8 +283,13 @@ impl<'v> Round<'_, 'v> {
             .groups()
             .filter(|(_, group)| group.owner.as_ref().is_some_and(|owner| owner.creator() == driver.creator));
         for (key, group) in owned {
+            let names = |counts: &&&TemplateCounts| {
+                group_of(self.context.key, &counts.template.scheduling).as_ref() == Some(key)
+            };
+            let members: usize = counts().filter(names).map(|counts| counts.undeleted).sum();
+            let pending: usize = counts().filter(names).map(|counts| counts.pending).sum();
             let verdict =
-                rules::of_group(&self.context, (key, group), (executors, pending), driver, &mut self.state.recovery);
+                rules::of_group(&self.context, (key, group), (members, pending), driver, &mut self.state.recovery);
             self.take(verdict, creator);
         }
     }

@@ -33,8 +33,10 @@ pub struct ApplicationState {
 /// Why a driver has not stated its configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Silence {
-    /// It was not polled, or it answered.
+    /// Its first poll has not ended.
     #[default]
+    Unpolled,
+    /// It answered, with or without its configuration.
     None,
     /// Nothing accepts connections at its port: its web server has not started, or is turned off.
     Refused,

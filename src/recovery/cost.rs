@@ -108,7 +108,10 @@ pub fn of_executor(
     executor.node.as_ref()?;
     let stage = executor.stage();
     let node_since = match stage {
-        Stage::Final => return executor.lingers.then_some((WasteCause::Lingering, seen)),
+        Stage::Final => return None,
+        Stage::Lingering => return Some((WasteCause::Lingering, seen)),
+        // It waits for a finalizer only.
+        Stage::Terminating if executor.is_over && !executor.lingers => return None,
         Stage::Terminating => Some(seen + executor.termination_grace()).filter(|since| *since <= context.now.at),
         Stage::Unknown => Some(seen),
         Stage::Unscheduled | Stage::Initializing | Stage::Starting | Stage::Running => None,
@@ -146,7 +149,7 @@ pub fn of_executor(
 
 /// Whether an executor holds resources of a node.
 pub fn holds_resources(executor: &Executor) -> bool {
-    executor.node.is_some() && (executor.stage() != Stage::Final || executor.lingers)
+    executor.node.is_some() && (!executor.is_over || executor.lingers)
 }
 
 /// The longest time between creation and rejection that counts.

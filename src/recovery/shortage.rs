@@ -10,7 +10,7 @@ use crate::lifecycle::cause::Cause;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::{DriverPhase, DriverPod, Exceeded, Executor, Group, GroupKey, SchedulingFields, Snapshot, Stage};
-use crate::spark::diagnostics::{ContainerDiagnostics, ReasonAndMessage};
+use crate::spark::diagnostics::{ContainerDiagnostics, ContainerStateKind, ReasonAndMessage};
 use crate::spark::ids::AppKey;
 use crate::time::whole_second;
 
@@ -145,8 +145,9 @@ pub fn shortage<'v>(
         if pending == 0 && terminating.is_empty() && exits.iter().filter(is_expected).count() >= missing {
             return None;
         }
-        let (kind, message) = of_missing(snapshot, key, driver, (exits, missing), now);
-        add(kind, missing, message);
+        for (kind, count, message) in of_missing(snapshot, key, driver, (exits, missing), now) {
+            add(kind, count, message);
+        }
     }
     if running.len() >= wanted {
         return None;
@@ -316,65 +317,83 @@ fn lacking(message: &str) -> Vec<&str> {
     all
 }
 
-/// Why an executor does not exist.
+/// Why that many executors do not exist.
 fn of_missing(
     snapshot: &Snapshot,
     key: &AppKey,
     driver: &DriverPod,
     (exits, missing): (&[&Exit], usize),
     now: Timestamp,
-) -> (ShortageCause, String) {
+) -> Vec<(ShortageCause, usize, String)> {
+    let all = |(kind, message)| vec![(kind, missing, message)];
+    if let Some(cause) = of_all_missing(snapshot, key, driver, exits, now) {
+        return all(cause);
+    }
+    let unrequested = if began(driver).is_some_and(|began| now.duration_since(began) <= SETTLES_WITHIN) {
+        (ShortageCause::Starting, format!("its driver {} has just started", driver.name))
+    } else {
+        let message = "its driver has not requested it, or the API server refused it (a permission, or a webhook): see the driver's log";
+        (ShortageCause::NotRequested, message.to_owned())
+    };
+    // They exited long ago, but nothing has changed since.
+    let since = began(driver).unwrap_or(Timestamp::MIN);
+    let mut lost = not_replaced(snapshot, key, exits);
+    lost.retain(|exit| exit.ended_at() >= since);
+    lost.drain(..lost.len().saturating_sub(missing));
+    let Some(last) = lost.back() else { return all(unrequested) };
+    let is_by_cluster = lost.iter().all(|exit| is_by_cluster(exit.cause));
+    let kind = if is_by_cluster { ShortageCause::NodeFault } else { ShortageCause::Exited };
+    let at = whole_second(last.ended_at());
+    let (count, words) = counted(lost.into_iter());
+    let them = if count == 1 { "it" } else { "them" };
+    let message = format!("{words}, the last at {at}, and its driver has not replaced {them}: see the driver's log");
+    let (other, why) = unrequested;
+    let others = (other, missing.saturating_sub(count), why);
+    std::iter::once((kind, count, message)).chain(Some(others).filter(|(_, count, _)| *count > 0)).collect()
+}
+
+/// Whether the node or the control plane ended the executor, and no recovery rule.
+fn is_by_cluster(cause: Cause) -> bool {
+    cause.group() == CauseGroup::Cluster && cause != Cause::DeletedByRule
+}
+
+/// The one cause for which an application has no more executors than it has, if one is known now.
+fn of_all_missing(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    driver: &DriverPod,
+    exits: &[&Exit],
+    now: Timestamp,
+) -> Option<(ShortageCause, String)> {
     let within = |words: String| format!("exits within {} minutes: {words}", RECENT.as_secs() / 60);
-    if driver.phase == DriverPhase::Pending {
-        let diagnostics = driver.diagnostics.as_deref();
+    let diagnostics = driver.diagnostics.as_deref();
+    // The phase is Pending until every container has started, a companion too.
+    let own = diagnostics.and_then(|diagnostics| diagnostics.spark());
+    let has_started = own.is_some_and(|own| matches!(own.state, ContainerStateKind::Running { .. }));
+    if driver.phase == DriverPhase::Pending && !has_started {
         if let Some((kind, why)) = diagnostics.and_then(|diagnostics| diagnostics.stuck()).map(of_stuck) {
-            return (kind, format!("its driver {}: {why}", driver.name));
+            return Some((kind, format!("its driver {}: {why}", driver.name)));
         }
         let unscheduled = diagnostics.and_then(|diagnostics| diagnostics.unscheduled.as_ref());
         if let Some(words) = unscheduled.filter(|_| driver.node.is_none()) {
             let (kind, why) = of_unscheduled(words);
-            return (kind, format!("its driver {}: {why}", driver.name));
+            return Some((kind, format!("its driver {}: {why}", driver.name)));
         }
-        return (ShortageCause::Starting, format!("its driver {} has not started", driver.name));
+        return Some((ShortageCause::Starting, format!("its driver {} has not started", driver.name)));
     }
     let (own, words) = recent(exits, now, Cause::by_app);
     if own >= CRASH_LOOP {
-        return (ShortageCause::CrashLoop, within(words));
+        return Some((ShortageCause::CrashLoop, within(words)));
     }
     if let Some(message) = exceeded_quota(snapshot, key, driver) {
-        return (ShortageCause::Quota, message);
+        return Some((ShortageCause::Quota, message));
     }
-    let is_by_cluster = |cause: Cause| cause.group() == CauseGroup::Cluster && cause != Cause::DeletedByRule;
     let (by_node, words) = recent(exits, now, is_by_cluster);
     if by_node > 0 {
-        return (ShortageCause::NodeFault, within(words));
+        return Some((ShortageCause::NodeFault, within(words)));
     }
     let (all, words) = recent(exits, now, |_| true);
-    if all > 0 {
-        return (ShortageCause::Exited, within(words));
-    }
-    // Long ago, but nothing has changed since.
-    let mut lost = not_replaced(snapshot, key, exits);
-    lost.drain(..lost.len().saturating_sub(missing));
-    if let Some(last) = lost.back() {
-        let kind = if lost.iter().all(|exit| is_by_cluster(exit.cause)) {
-            ShortageCause::NodeFault
-        } else {
-            ShortageCause::Exited
-        };
-        let at = whole_second(last.ended_at());
-        let (count, words) = counted(lost.into_iter());
-        let them = if count == 1 { "it" } else { "them" };
-        return (
-            kind,
-            format!("{words}, the last at {at}, and its driver has not replaced {them}: see the driver's log"),
-        );
-    }
-    if began(driver).is_some_and(|began| now.duration_since(began) <= SETTLES_WITHIN) {
-        return (ShortageCause::Starting, format!("its driver {} has just started", driver.name));
-    }
-    let message = "its driver has not requested it, or the API server refused it (a permission, or a webhook): see the driver's log";
-    (ShortageCause::NotRequested, message.to_owned())
+    (all > 0).then(|| (ShortageCause::Exited, within(words)))
 }
 
 /// The ResourceQuota that leaves no room for another executor.

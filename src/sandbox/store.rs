@@ -11,6 +11,9 @@ use super::outline::Outline;
 use super::resource::{Collection, Resource};
 use crate::json;
 
+/// How often a patch or a deletion is tried on conflicts.
+pub(super) const TRIES: usize = 5;
+
 /// Number of changes in a collection's log; watches of older revisions get a 410.
 const LOG: usize = 5_000;
 

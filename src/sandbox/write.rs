@@ -11,15 +11,12 @@ use super::patch::{self, PatchType};
 use super::request::Request;
 use super::resource::Resource;
 use super::state::{Api, Warnings, in_version, present};
-use super::store::Stored;
+use super::store::{Stored, TRIES};
 use super::{crd, defaults, events, plugins, validate};
 use crate::json::{at, list, remove, set, text};
 use crate::runtime::clock;
 use crate::runtime::random::uuid;
 use crate::time::whole_second;
-
-/// How often a patch is tried on conflicts.
-pub(super) const TRIES: usize = 5;
 
 /// Creates the object in the body.
 pub(super) async fn create(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<Value> {

@@ -23,6 +23,8 @@ pub enum Stage {
     Running,
     /// It is in a final state.
     Final,
+    /// The same, and another container keeps it on its node ([`Executor::lingers`]).
+    Lingering,
     /// Its deletion was requested.
     Terminating,
     /// Its node does not respond.
@@ -35,16 +37,19 @@ impl Executor {
         match self.state {
             _ if self.deleting => Stage::Terminating,
             ExecutorPodState::Pending if self.node.is_none() => Stage::Unscheduled,
-            ExecutorPodState::Pending => {
-                let diagnostics = self.diagnostics.as_deref();
-                let is_initializing = diagnostics.is_some_and(|diagnostics| diagnostics.initializing().is_some());
-                if is_initializing { Stage::Initializing } else { Stage::Starting }
-            }
+            ExecutorPodState::Pending if self.init_container().is_some() => Stage::Initializing,
+            ExecutorPodState::Pending => Stage::Starting,
             ExecutorPodState::Running => Stage::Running,
             ExecutorPodState::Unknown => Stage::Unknown,
+            state if state.is_final() && self.lingers => Stage::Lingering,
             state if state.is_final() => Stage::Final,
             _ => Stage::Terminating,
         }
+    }
+
+    /// Its init container that works.
+    fn init_container(&self) -> Option<&str> {
+        Some(&*self.diagnostics.as_ref()?.initializing()?.name)
     }
 
     /// When it was first observed in its stage, by our own clock; at most a tenth of a second later.
@@ -57,7 +62,7 @@ impl Executor {
         let observed = self.first_seen;
         self.first_seen = known.first_seen.or(observed);
         self.stage_after = match self.first_seen.zip(observed) {
-            Some((first, now)) if known.stage() != self.stage() => {
+            Some((first, now)) if known.stage() != self.stage() || known.init_container() != self.init_container() => {
                 let tenths = now.saturating_duration_since(first).as_millis().div_ceil(TENTH.as_millis());
                 u32::try_from(tenths).unwrap_or(u32::MAX)
             }
@@ -80,9 +85,9 @@ impl Executor {
             Stage::Starting | Stage::Initializing => self.inactive,
             Stage::Final => {
                 let is_by_cluster = |diagnostics: &PodDiagnostics| diagnostics.may_be_ended_by_cluster();
-                !self.lingers && (!self.is_over || !self.diagnostics.as_deref().is_some_and(is_by_cluster))
+                !self.is_over || !self.diagnostics.as_deref().is_some_and(is_by_cluster)
             }
-            Stage::Terminating | Stage::Unknown => false,
+            Stage::Lingering | Stage::Terminating | Stage::Unknown => false,
         }
     }
 }

@@ -266,12 +266,19 @@ impl PodDiagnostics {
         Some(format!("container {} {verb}: {} {}", container.name, words.reason, words.message).trim_end().to_owned())
     }
 
-    /// Of a pod that has not started: its init container that works, and has not failed before.
+    /// Of a pod that has not started: its init container that works, and has not failed before, unless another container waits.
     pub fn initializing(&self) -> Option<&ContainerDiagnostics> {
-        self.containers.iter().find(|container| {
+        let works = |container: &&ContainerDiagnostics| {
             let is_running = matches!(container.state, ContainerStateKind::Running { .. });
             container.kind == ContainerKind::Init && is_running && container.restarts == 0
-        })
+        };
+        self.containers.iter().find(works).filter(|_| self.stuck().is_none())
+    }
+
+    /// Whether something is wrong with the pod, or it is being deleted.
+    pub fn is_trouble(&self) -> bool {
+        let is_disturbed = self.disruption.is_some() || self.unscheduled.is_some() || self.reason.is_some();
+        is_disturbed || self.deletion.is_some() || self.stuck().is_some()
     }
 
     /// What a pod waits for that has not started: a container that may wait forever, an init container that works, or a sidecar whose

@@ -617,11 +617,17 @@ fn executor_avoids_suspect_nodes_unless_its_gang_must_be_uniform() {
         with_node_selector(executor(1), "bad"),
         executor(1).annotation("kueue.x-k8s.io/pod-group-total-count", "3"),
         executor(1).annotation("yunikorn.apache.org/task-groups", "[]"),
-        // The placeholders that the driver announced do not avoid them.
-        executor(1).annotation("yunikorn.apache.org/task-group-name", "spark-executor"),
     ] {
         assert_eq!(avoids(&by_driver(&pod, &snapshot, &crate::mutation::none())), 0, "{}", pod.0);
     }
+    // The placeholders that the driver announced do not avoid them; without any the name of a group means nothing.
+    for (groups, avoided) in [(None, 2), (Some("[]"), 0)] {
+        let driver = groups.map_or(driver(), |groups| driver().annotation("yunikorn.apache.org/task-groups", groups));
+        observe(&mut snapshot, &driver);
+        let member = executor(1).annotation("yunikorn.apache.org/task-group-name", "spark-executor");
+        assert_eq!(avoids(&by_driver(&member, &snapshot, &crate::mutation::none())), avoided, "{groups:?}");
+    }
+    observe(&mut snapshot, &driver());
     // One that may use a certain node only has nothing to avoid.
     assert_eq!(avoids(&by_driver(&with_node_selector(executor(1), "good"), &snapshot, &crate::mutation::none())), 0);
     let mut claims = executor(1);

@@ -4,7 +4,7 @@ use crate::mutation::*;
 use crate::support::*;
 use serde_json::Value;
 use spark_usher::gang::Shape;
-use spark_usher::policy::{Pattern, Policy};
+use spark_usher::policy::{Pattern, Policy, Validate};
 use spark_usher::reason::Reason;
 
 const LABEL: &str = "kueue.x-k8s.io/queue-name";
@@ -17,7 +17,7 @@ fn kueue(queues: Option<&[&str]>) -> Policy {
     }
 }
 
-fn label<'o>(outcome: &'o Outcome, key: &str) -> &'o Value {
+fn label_of<'o>(outcome: &'o Outcome, key: &str) -> &'o Value {
     &outcome.object["metadata"]["labels"][key]
 }
 
@@ -27,7 +27,7 @@ fn queue_that_the_user_named_is_kept_if_the_policy_allows_it() {
         let named = pod.label(LABEL, "team-a");
         for queues in [None, Some(&["team-*"][..])] {
             let outcome = by_driver(&named, &cold(), &only(kueue(queues)));
-            assert_eq!(label(&outcome, LABEL), "team-a");
+            assert_eq!(label_of(&outcome, LABEL), "team-a");
             assert!(!outcome.decision.reasons.contains(&Reason::QueueReplaced), "{outcome:?}");
         }
     }
@@ -37,7 +37,7 @@ fn queue_that_the_user_named_is_kept_if_the_policy_allows_it() {
 fn queue_that_the_policy_does_not_allow_is_replaced_with_a_warning() {
     for (pod, queues) in [(executor(1), &[][..]), (driver(), &["team-b"][..])] {
         let outcome = by_driver(&pod.label(LABEL, "team-a"), &cold(), &only(kueue(Some(queues))));
-        assert_eq!(label(&outcome, LABEL), "shared");
+        assert_eq!(label_of(&outcome, LABEL), "shared");
         let words = "queue team-a is replaced by shared: policy batch does not allow it";
         assert!(warnings(&outcome).contains(words), "{}", warnings(&outcome));
     }
@@ -75,23 +75,46 @@ fn every_own_key_of_a_scheduler_names_the_queue_and_gets_the_one_that_replaces_i
         &cold(),
         &only(Policy { queue: Some("shared".into()), ..policy("kai") }),
     );
-    assert_eq!(label(&outcome, "kai.scheduler/queue"), "shared");
+    assert_eq!(label_of(&outcome, "kai.scheduler/queue"), "shared");
 }
 
 #[test]
-fn executors_follow_the_queue_that_their_driver_named() {
-    let policies = only(kueue(Some(&["team-*"])));
-    let named = driver().label(LABEL, "team-a");
-    let admitted = PodBuilder(by_driver(&named, &cold(), &policies).object);
-    let with_driver = snapshot_with(std::slice::from_ref(&admitted));
-    let outcome = by_driver(&executor(1), &with_driver, &policies);
-    assert_eq!(label(&outcome, LABEL), "team-a");
-    // The policy no longer allows it, or another policy admitted the driver.
-    let other = only(Policy { name: "other".into(), ..kueue(Some(&["team-*"])) });
-    for policies in [only(kueue(Some(&[]))), other] {
-        let outcome = by_driver(&executor(1), &with_driver, &policies);
-        assert_eq!(label(&outcome, LABEL), "shared");
+fn pod_that_names_several_queues_gets_the_first_that_is_allowed_by_all_its_keys() {
+    const KEY: &str = "yunikorn.apache.org/queue";
+    let of = |queue: Option<&str>| {
+        let queues = Some(vec![Pattern::new("team-*")]);
+        only(Policy { queue: queue.map(Into::into), queues, ..policy("yunikorn") })
+    };
+    for (label, annotation, why) in [
+        ("gold", "team-a", "queue gold is replaced by team-a: policy batch does not allow it"),
+        ("team-a", "gold", "queue gold is replaced by team-a: policy batch does not allow it"),
+        ("team-a", "team-b", "queue team-b is replaced by team-a: the pod names both"),
+    ] {
+        for policies in [of(None), of(Some("shared"))] {
+            let pod = executor(1).label(KEY, label).annotation(KEY, annotation);
+            let outcome = by_driver(&pod, &cold(), &policies);
+            let named = (label_of(&outcome, KEY), &annotations(&outcome)[KEY]);
+            assert_eq!(named, (&"team-a".into(), &"team-a".into()), "{label} {annotation}");
+            assert!(warnings(&outcome).contains(why), "{}", warnings(&outcome));
+        }
     }
+}
+
+#[test]
+fn running_application_keeps_the_queue_of_a_key_that_the_policy_sets() {
+    let runai = |queue: &str, validate| {
+        let mut of = policy("kai");
+        of.scheduler.queue_key = Some((spark_usher::annotations::MetadataField::Label, "runai/queue"));
+        only(Policy { queue: Some(queue.into()), queues: Some(vec![]), validate, ..of })
+    };
+    let mut snapshot = signing();
+    let first = by_driver(&executor(1), &snapshot, &runai("old", Validate::Audit));
+    observe(&mut snapshot, &PodBuilder(first.object).stored("e1"));
+    let new = runai("new", Validate::Enforce);
+    let next = by_driver(&executor(2), &snapshot, &new);
+    assert_eq!(label_of(&next, "runai/queue"), "old");
+    let created = PodBuilder(next.object).created_by_pod("nb-driver", DRIVER_UID);
+    assert!(validate_review(&created, &snapshot, &new).decision.allowed);
 }
 
 #[test]
@@ -101,8 +124,8 @@ fn executor_that_names_another_queue_than_its_application_has_gets_that_one_with
     let first = by_driver(&executor(1), &snapshot, &policies);
     observe(&mut snapshot, &PodBuilder(first.object).stored("e1"));
     let outcome = by_driver(&executor(2).label(LABEL, "team-a"), &snapshot, &policies);
-    assert_eq!(label(&outcome, LABEL), "shared");
-    assert!(warnings(&outcome).contains("its application runs in another one"), "{}", warnings(&outcome));
+    assert_eq!(label_of(&outcome, LABEL), "shared");
+    assert!(warnings(&outcome).contains("its application runs in that one"), "{}", warnings(&outcome));
 }
 
 #[test]
@@ -115,8 +138,8 @@ fn queue_key_of_a_policy_is_one_that_its_scheduler_reads() {
     };
     let runai = load("kai", "runai/queue").unwrap();
     let outcome = by_driver(&executor(1), &cold(), &runai);
-    assert_eq!(label(&outcome, "runai/queue"), "q");
-    assert!(label(&outcome, "kai.scheduler/queue").is_null());
+    assert_eq!(label_of(&outcome, "runai/queue"), "q");
+    assert!(label_of(&outcome, "kai.scheduler/queue").is_null());
     let wrong = load("kai", "queue").unwrap_err();
     assert!(wrong.contains("expected kai.scheduler/queue or runai/queue"), "{wrong}");
     assert!(load("coscheduling", "queue").unwrap_err().contains("reads no queue from pods: expected no key"));

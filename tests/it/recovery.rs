@@ -470,7 +470,7 @@ fn group_findings(phases: &[&str], started: bool, executor: &str) -> Vec<usize> 
     let list = |phase: &str| {
         Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", vec![(key.clone(), group(phase))])))
     };
-    scene.harness.observe(&running(1).phase(executor));
+    scene.harness.observe(&member(running(1).phase(executor), "g"));
     scene.registered(if executor == "Succeeded" { &[] } else { &[1] });
     let mut findings = Vec::new();
     for phase in phases {

@@ -34,16 +34,16 @@ fn reserves(group: &Group) -> bool {
     resources.is_some_and(|all| all.values().any(|value| amount(value) != Some(Quantity::ZERO)))
 }
 
-/// The rule about one of our PodGroups, for a driver that has this many executors, of which `pending` are pending. The finding is about
+/// The rule about one of our PodGroups that has this many members, of which `pending` are pending. The finding is about
 /// the driver's pod. A PodGroup without members for which nothing is reserved waits for nothing.
 pub fn of_group(
     context: &RuleContext<'_>,
     (key, group): (&GroupKey, &Group),
-    (executors, pending): (usize, usize),
+    (members, pending): (usize, usize),
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> Verdict {
-    let is_used = executors > 0 || reserves(group);
+    let is_used = members > 0 || reserves(group);
     let applies = is_used
         && waits_again(group)
         && (pending == 0 || fault_injection::injected(Bug::PendingIgnored))

@@ -41,7 +41,7 @@ pub fn of_executor(
     if stage == Stage::Terminating {
         return terminating::decide(context, executor, since);
     }
-    if stage == Stage::Final {
+    if matches!(stage, Stage::Final | Stage::Lingering) {
         return refused::decide(context, of, executor, since);
     }
     // The driver, or spark-usher, has labelled it: it no longer counts.

@@ -2,6 +2,7 @@
 
 use super::*;
 use spark_usher::recovery::cost::WasteCause;
+use spark_usher::snapshot::Stage;
 use spark_usher::views::{self, ExecutorReport};
 
 /// An executor on a node of which the init container `fetch` has this status, and the others wait.
@@ -115,4 +116,71 @@ fn restarts_of_a_container_are_reported() {
     let expected = "container main was restarted 3 times: it had exited with code 137\
                     (SIGKILL, possible container OOM), OOMKilled at 2026-11-21T11:59:00Z";
     assert_eq!(words, expected);
+}
+
+#[test]
+fn each_init_container_has_its_own_time_and_at_least_that_of_the_others() {
+    let two = |first: serde_json::Value, second: serde_json::Value| {
+        let mut pod = initializing(1, first);
+        pod.0["spec"]["initContainers"] = json!([{"name": "fetch"}, {"name": "unpack"}]);
+        let statuses = pod.0["status"]["initContainerStatuses"].as_array_mut().unwrap();
+        statuses.push(second);
+        pod
+    };
+    let unpack = |state: serde_json::Value| json!({"name": "unpack", "restartCount": 0, "state": state});
+    let waits = || unpack(json!({"waiting": {"reason": "PodInitializing"}}));
+    let mut scene = Scene::new(Recovery { init_within: Duration::from_secs(1800), ..act(RecoveryRule::Stuck) });
+    (scene.obeys, scene.answers) = (true, Answers::View(vec![], vec![], DriverMetrics::default()));
+    scene.harness.observe(&two(fetches(0), waits()));
+    scene.run(1700);
+    // The state between them was missed.
+    scene
+        .harness
+        .observe(&version(two(fetched(), unpack(json!({"running": {"startedAt": "2026-11-21T12:30:00Z"}}))), 2));
+    scene.run(1700);
+    assert_eq!(scene.deletions(), []);
+    scene.run(200);
+    assert_eq!(scene.deletions().len(), 1);
+    // A longer time of the rule is that of init containers too.
+    let rule = RuleSettings { after: Duration::from_secs(7200), ..RecoveryRule::Stuck.defaults() };
+    let within = Recovery::default().with_rule(RecoveryRule::Stuck, rule).starts_within(Stage::Initializing);
+    assert_eq!(within, Duration::from_secs(7200));
+}
+
+#[test]
+fn container_that_waits_precedes_an_init_container_that_works() {
+    let mut pod = initializing(1, fetches(0));
+    pod.0["spec"]["initContainers"] = json!([{"name": "istio-proxy", "restartPolicy": "Always"}, {"name": "fetch"}]);
+    let crashes = json!({"name": "istio-proxy", "restartCount": 4, "started": false,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}});
+    pod.0["status"]["initContainerStatuses"].as_array_mut().unwrap().insert(0, crashes);
+    let mut scene = Scene::new(act(RecoveryRule::Stuck));
+    scene.registered(&[]);
+    scene.harness.observe(&pod);
+    scene.run(660);
+    let deletions = scene.deletions();
+    assert!(deletions[0].1.event.message.contains("container istio-proxy waits: CrashLoopBackOff"), "{deletions:?}");
+    let now = scene.harness.now().wall;
+    let apps = views::apps(scene.harness.controller.snapshot(), &scene.harness.history(), None, now);
+    assert_eq!(apps[0].troubled.len(), 1);
+}
+
+#[test]
+fn exited_pod_that_waits_for_a_finalizer_holds_nothing_and_a_restart_is_no_trouble() {
+    let ended = json!({"terminated": {"exitCode": 0, "finishedAt": "2026-11-21T12:00:00Z"}});
+    let mut gone = lingering(1, ended.clone()).phase("Succeeded").deleting();
+    gone.0["status"]["containerStatuses"][0]["state"] = ended;
+    gone.0["metadata"]["finalizers"] = json!(["a/b"]);
+    let mut restarted = running(2).spec("nodeName", "node-1").spec("restartPolicy", "Always");
+    restarted.0["status"]["containerStatuses"] =
+        json!([{"name": "main", "restartCount": 1, "state": {"running": {"startedAt": "2026-11-21T12:00:00Z"}}}]);
+    let mut scene = Scene::new(Recovery::default());
+    scene.registered(&[2]);
+    scene.harness.observe(&gone);
+    scene.harness.observe(&restarted);
+    scene.run(600);
+    assert_eq!(scene.harness.controller.costs().apps().count(), 0);
+    let now = scene.harness.now().wall;
+    let apps = views::apps(scene.harness.controller.snapshot(), &scene.harness.history(), None, now);
+    assert!(apps[0].troubled.iter().all(|one| one.pod != "nb-exec-2"), "{:?}", apps[0].troubled);
 }

@@ -152,6 +152,30 @@ fn shortage_keeps_its_cause_until_its_driver_replaces_the_executors() {
 }
 
 #[test]
+fn old_exits_explain_no_more_executors_than_exited() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=5");
+    scene.harness.observe(&created(running(1), "2026-11-20T01:00:00Z"));
+    scene.harness.observe(&created(ended(2, "2026-11-20T02:00:00Z"), "2026-11-20T01:00:00Z"));
+    let causes = causes_after(&mut scene, &[]);
+    let counts: Vec<(&str, usize)> = causes.iter().map(|(cause, count, _)| (&**cause, *count)).collect();
+    assert_eq!(counts, [("not-requested", 3), ("exited", 1)]);
+}
+
+#[test]
+fn companion_of_a_driver_explains_nothing() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    let mut driver = version(driver().conf_map("c"), 9).phase("Pending").spec("nodeName", "node-1");
+    driver.0["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "logs", "image": "no/such"}));
+    driver.0["spec"]["containers"][0]["args"] = json!(["driver"]);
+    // The kubelet calls a pod pending of which one container has never started.
+    driver.0["status"]["containerStatuses"] = json!([
+        {"name": "main", "image": "i", "state": {"running": {"startedAt": "2026-11-20T01:00:00Z"}}},
+        {"name": "logs", "image": "no/such", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]);
+    scene.harness.observe(&driver);
+    assert_eq!(causes_after(&mut scene, &[]).remove(0).0, "not-requested");
+}
+
+#[test]
 fn driver_that_cannot_start_explains_the_shortage() {
     let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
     let mut driver = version(driver().conf_map("c"), 9).phase("Pending").spec("nodeName", "node-1");
@@ -211,7 +235,7 @@ fn podgroup_that_was_well_between_two_rounds_has_waited_since_then() {
     for well in (100..160).step_by(4) {
         let mut scene = Scene::new(acting());
         let list = |phase: &str| listed(vec![(group_key("g"), Group { phase: Some(phase.into()), ..group(true) })]);
-        scene.harness.observe(&running(1));
+        scene.harness.observe(&member(running(1), "g"));
         scene.registered(&[1]);
         scene.harness.apply(list("Inqueue"));
         scene.run(well);
