@@ -1,8 +1,8 @@
 //! Koordinator: a PodGroup named by a label, or annotations that contain everything.
 //!
 //! Sources: `apis/extension/coscheduling.go`, `apis/thirdparty/scheduler-plugins`. The label's key is literally
-//! `pod-group.scheduling.sigs.k8s.io`. Annotations take precedence over the PodGroup. With the default match policy,
-//! once-satisfied, replacements can start.
+//! `pod-group.scheduling.sigs.k8s.io`. A PodGroup's numbers replace those of annotations. With
+//! the default match policy, once-satisfied, replacements can start.
 
 use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Membership, Shape};
 use crate::annotations::{self, MetadataField};
