@@ -349,7 +349,8 @@ fn keep_numbers(scheduling: &SchedulingFields, scheduler: &GangScheduler, metada
 
 /// The keys that are the scheduler's own by which a pod names queues, and the queues. Other keys are common words.
 fn named_queues<'p>(choice: &SchedulerChoice, pod: &'p Pod<'_>) -> Vec<(MetadataField, &'static str, &'p str)> {
-    let all = choice.queue_key.into_iter().chain(choice.gang_scheduler.own_queue_keys());
+    let others = choice.gang_scheduler.own_queue_keys().filter(|key| Some(*key) != choice.queue_key);
+    let all = choice.queue_key.into_iter().chain(others);
     let named = all.filter_map(|(place, key)| {
         let queue = place.value(pod, key).filter(|queue| !queue.is_empty())?;
         Some((place, key, queue))
@@ -389,7 +390,7 @@ fn set_queue(
         };
         draft.note(Reason::QueueReplaced, format!("queue {} is replaced by {}: {why}", shown(other), shown(queue)));
     }
-    let others = named.iter().map(|(place, key, _)| (*place, *key));
+    let others = named.iter().map(|(place, key, _)| (*place, *key)).filter(|other| *other != (place, key));
     let all = std::iter::once((place, key)).chain(others);
     draft.mutations.extend(all.map(|(place, key)| Mutation::SetMetadata(place, key, queue.to_owned())));
 }

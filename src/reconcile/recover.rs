@@ -29,7 +29,7 @@ use crate::recovery::finding::{Finding, Verdict};
 use crate::recovery::registration::view_of;
 use crate::recovery::report::{Outcome, RecoveryReport};
 use crate::recovery::rules::{self, RuleContext, SetContext, waits_again};
-use crate::recovery::shortage::group_of;
+use crate::recovery::shortage::is_named;
 use crate::recovery::state::RecoveryState;
 use crate::recovery::target;
 use crate::signature::Creator;
@@ -283,11 +283,9 @@ impl<'v> Round<'_, 'v> {
             .groups()
             .filter(|(_, group)| group.owner.as_ref().is_some_and(|owner| owner.creator() == driver.creator));
         for (key, group) in owned {
-            let names = |counts: &&&TemplateCounts| {
-                group_of(self.context.key, &counts.template.scheduling).as_ref() == Some(key)
-            };
-            let members: usize = counts().filter(names).map(|counts| counts.undeleted).sum();
-            let pending: usize = counts().filter(names).map(|counts| counts.pending).sum();
+            let own = || counts().filter(|counts| is_named(key, &counts.template.scheduling));
+            let members: usize = own().map(|counts| counts.undeleted).sum();
+            let pending: usize = own().map(|counts| counts.pending).sum();
             let verdict =
                 rules::of_group(&self.context, (key, group), (members, pending), driver, &mut self.state.recovery);
             self.take(verdict, creator);

@@ -297,6 +297,13 @@ pub fn group_of(key: &AppKey, scheduling: &SchedulingFields) -> Option<GroupKey>
     Some(GroupKey { namespace: key.namespace().into(), name: name.into(), scheduler: scheduler.kind })
 }
 
+/// Whether executors with these fields name a PodGroup of their namespace.
+pub fn is_named(key: &GroupKey, scheduling: &SchedulingFields) -> bool {
+    let kind = scheduling.set_by().map(|(_, kind)| kind).filter(|kind| *kind == key.scheduler);
+    let scheduler = kind.and_then(GangScheduler::of_kind);
+    scheduler.is_some_and(|scheduler| scheduler.group_key.of_fields(scheduling) == Some(&*key.name))
+}
+
 /// The number of members that a PodGroup waits for.
 pub fn size_of(group: &Group) -> Option<u64> {
     let at = |pointer: &str| group.spec.pointer(pointer)?.as_u64();

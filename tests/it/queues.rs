@@ -40,6 +40,8 @@ fn queue_that_the_policy_does_not_allow_is_replaced_with_a_warning() {
         assert_eq!(label_of(&outcome, LABEL), "shared");
         let words = "queue team-a is replaced by shared: policy batch does not allow it";
         assert!(warnings(&outcome).contains(words), "{}", warnings(&outcome));
+        let is_queue = |op: &&Value| op["path"].as_str().is_some_and(|path| path.ends_with("queue-name"));
+        assert_eq!(outcome.patch.as_array().unwrap().iter().filter(is_queue).count(), 1, "{}", outcome.patch);
     }
     let own = by_driver(&executor(1).label(LABEL, "shared"), &cold(), &only(kueue(Some(&[]))));
     assert!(own.response.get("warnings").is_none(), "{:?}", own.response);
