@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::Executor;
-use crate::spark::diagnostics::{ContainerStateKind, PodDiagnostics, ReasonAndMessage};
+use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
 use crate::text::truncated;
 
@@ -236,10 +236,8 @@ fn of_waiting(diagnostics: &PodDiagnostics) -> Option<Found> {
 
 /// A container that exited because it could not be started.
 fn of_ended(diagnostics: &PodDiagnostics) -> Option<Found> {
-    diagnostics.containers.iter().find_map(|container| match &container.state {
-        ContainerStateKind::Ended(ended) => of_words(ended.reason.as_deref()?, ended.message.as_deref()?),
-        _ => None,
-    })
+    let mut ended = diagnostics.containers.iter().filter_map(|container| container.ended());
+    ended.find_map(|ended| of_words(ended.reason.as_deref()?, ended.message.as_deref()?))
 }
 
 /// The reason decides: an application writes the message of a container that exited (`terminationMessagePath`).

@@ -10,7 +10,7 @@ use crate::lifecycle::cause::Cause;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::{DriverPhase, DriverPod, Exceeded, Executor, Group, GroupKey, SchedulingFields, Snapshot, Stage};
-use crate::spark::diagnostics::{ContainerDiagnostics, ContainerStateKind, ReasonAndMessage};
+use crate::spark::diagnostics::{ContainerDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
 use crate::time::whole_second;
 
@@ -290,18 +290,21 @@ pub fn waiting_group<'s>(
     (!group.started).then_some((&key.name, group))
 }
 
-/// The PodGroup that an executor names.
-pub fn group_of(key: &AppKey, scheduling: &SchedulingFields) -> Option<GroupKey> {
+/// The kind of the scheduler and the name of the PodGroup that an executor names.
+fn named(scheduling: &SchedulingFields) -> Option<(&'static str, &str)> {
     let scheduler = GangScheduler::of_kind(scheduling.set_by()?.1)?;
-    let name = scheduler.group_key.of_fields(scheduling)?;
-    Some(GroupKey { namespace: key.namespace().into(), name: name.into(), scheduler: scheduler.kind })
+    Some((scheduler.kind, scheduler.group_key.of_fields(scheduling)?))
 }
 
-/// Whether executors with these fields name a PodGroup of their namespace.
+/// The PodGroup that an executor names.
+pub fn group_of(key: &AppKey, scheduling: &SchedulingFields) -> Option<GroupKey> {
+    let (scheduler, name) = named(scheduling)?;
+    Some(GroupKey { namespace: key.namespace().into(), name: name.into(), scheduler })
+}
+
+/// Whether executors with these fields name a PodGroup of their namespace: [`group_of`] without allocations, for each round.
 pub fn is_named(key: &GroupKey, scheduling: &SchedulingFields) -> bool {
-    let kind = scheduling.set_by().map(|(_, kind)| kind).filter(|kind| *kind == key.scheduler);
-    let scheduler = kind.and_then(GangScheduler::of_kind);
-    scheduler.is_some_and(|scheduler| scheduler.group_key.of_fields(scheduling) == Some(&*key.name))
+    named(scheduling) == Some((key.scheduler, &*key.name))
 }
 
 /// The number of members that a PodGroup waits for.
@@ -376,7 +379,7 @@ fn of_all_missing(
     let diagnostics = driver.diagnostics.as_deref();
     // The phase is Pending until every container has started, a companion too.
     let own = diagnostics.and_then(|diagnostics| diagnostics.spark());
-    let has_started = own.is_some_and(|own| matches!(own.state, ContainerStateKind::Running { .. }));
+    let has_started = own.is_some_and(|own| own.is_running());
     if driver.phase == DriverPhase::Pending && !has_started {
         if let Some((kind, why)) = diagnostics.and_then(|diagnostics| diagnostics.stuck()).map(of_stuck) {
             return Some((kind, format!("its driver {}: {why}", driver.name)));

@@ -132,7 +132,27 @@ pub struct Ended {
     pub finished: Option<Box<str>>,
 }
 
+impl ContainerDiagnostics {
+    /// How it exited, if it has.
+    pub fn ended(&self) -> Option<&Ended> {
+        match &self.state {
+            ContainerStateKind::Ended(ended) => Some(ended),
+            _ => None,
+        }
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, ContainerStateKind::Running { .. })
+    }
+}
+
 impl Ended {
+    /// When it exited.
+    fn finished_at(&self) -> Option<Timestamp> {
+        self.finished.as_deref()?.parse().ok()
+    }
+
     fn code_and_reason(&self) -> String {
         let reason = self.reason.as_deref().map_or_else(String::new, |reason| format!(", {reason}"));
         format!("code {}{}{reason}", self.code, exit_code::explain(self.code))
@@ -200,16 +220,10 @@ impl PodDiagnostics {
 
     /// The containers that exited, the executor's own first. An init container that did its work is none of them.
     pub fn ended(&self) -> impl Iterator<Item = (&ContainerDiagnostics, &Ended)> {
-        let has_worked = |container: &ContainerDiagnostics| {
-            let is_init = container.kind == ContainerKind::Init;
-            is_init && matches!(&container.state, ContainerStateKind::Ended(ended) if ended.code == 0)
-        };
         let others = self.containers.iter().filter(|container| container.name != self.spark_container);
-        let others = others.filter(move |container| !has_worked(container));
-        self.spark().into_iter().chain(others).filter_map(|container| match &container.state {
-            ContainerStateKind::Ended(ended) => Some((container, ended)),
-            _ => None,
-        })
+        let all = self.spark().into_iter().chain(others);
+        let ended = all.filter_map(|container| Some((container, container.ended()?)));
+        ended.filter(|(container, ended)| container.kind != ContainerKind::Init || ended.code != 0)
     }
 
     /// Whether its node or the control plane may have ended the pod; `lifecycle::cause` decides.
@@ -222,10 +236,7 @@ impl PodDiagnostics {
 
     /// Whether the executor's container had exited before the deletion was requested.
     pub fn ended_before_deletion(&self) -> bool {
-        let finished = self.spark().and_then(|container| match &container.state {
-            ContainerStateKind::Ended(ended) => ended.finished.as_deref()?.parse::<Timestamp>().ok(),
-            _ => None,
-        });
+        let finished = self.spark().and_then(|container| container.ended()?.finished_at());
         let asked = self.deletion.as_ref().and_then(|deletion| deletion.asked);
         matches!((finished, asked), (Some(finished), Some(asked)) if finished < asked)
     }
@@ -233,12 +244,8 @@ impl PodDiagnostics {
     /// When the pod exited, as far as it reports: when the executor's container did, else the last that did, else when the status of
     /// a pod in a final phase changed last, and for another pod when its deletion was requested.
     pub fn ended_at(&self) -> Option<Timestamp> {
-        let finished = |ended: &Ended| ended.finished.as_deref()?.parse::<Timestamp>().ok();
-        let own = self.spark().and_then(|container| match &container.state {
-            ContainerStateKind::Ended(ended) => finished(ended),
-            _ => None,
-        });
-        let last = || self.ended().filter_map(|(_, ended)| finished(ended)).max();
+        let own = self.spark().and_then(|container| container.ended()?.finished_at());
+        let last = || self.ended().filter_map(|(_, ended)| ended.finished_at()).max();
         own.or_else(last).or_else(|| if self.is_over { self.changed } else { self.deletion.as_ref()?.asked })
     }
 
@@ -269,8 +276,7 @@ impl PodDiagnostics {
     /// Of a pod that has not started: its init container that works, and has not failed before, unless another container waits.
     pub fn initializing(&self) -> Option<&ContainerDiagnostics> {
         let works = |container: &&ContainerDiagnostics| {
-            let is_running = matches!(container.state, ContainerStateKind::Running { .. });
-            container.kind == ContainerKind::Init && is_running && container.restarts == 0
+            container.kind == ContainerKind::Init && container.is_running() && container.restarts == 0
         };
         self.containers.iter().find(works).filter(|_| self.stuck().is_none())
     }
@@ -284,10 +290,9 @@ impl PodDiagnostics {
     /// What a pod waits for that has not started: a container that may wait forever, an init container that works, or a sidecar whose
     /// startup probe fails.
     pub fn starting_message(&self) -> Option<String> {
-        let running = || self.containers.iter().filter(|container| container.kind != ContainerKind::Main);
         let since = |since: &str| if since.is_empty() { String::new() } else { format!(" since {since}") };
         self.waiting_message("waits").or_else(|| {
-            running().find_map(|ContainerDiagnostics { name, kind, state, .. }| match (kind, state) {
+            self.containers.iter().find_map(|ContainerDiagnostics { name, kind, state, .. }| match (kind, state) {
                 (ContainerKind::Init, ContainerStateKind::Running { since: at, .. }) => {
                     Some(format!("init container {name} has been running{}", since(at)))
                 }
@@ -314,8 +319,7 @@ impl PodDiagnostics {
 
     /// The containers that run although the executor's, or the driver's, has exited.
     pub fn running_on(&self) -> impl Iterator<Item = &str> {
-        let running = |container: &&ContainerDiagnostics| matches!(container.state, ContainerStateKind::Running { .. });
-        self.containers.iter().filter(running).map(|container| &*container.name)
+        self.containers.iter().filter(|container| container.is_running()).map(|container| &*container.name)
     }
 
     /// A container that may wait forever, and why.

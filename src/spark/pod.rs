@@ -284,7 +284,7 @@ impl<'a> Pod<'a> {
         found.or(all.first().filter(|_| all.len() == 1)).map_or(usual, |container| container.name.as_str())
     }
 
-    /// The same pod with the placeholders of its lists of containers replaced by the lists.
+    /// The same pod with the placeholders of its lists (containers, tolerations, volumes) replaced by the lists.
     pub fn with_parts(mut self, part: impl Fn(&str) -> Option<&'a str>) -> Pod<'a> {
         let whole = |raw: &'a str| part(raw).unwrap_or(raw);
         if let Body::Raw([containers, init_containers, ..]) = &mut self.body {

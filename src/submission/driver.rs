@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::json::{at, list, text};
 use crate::snapshot::{DriverPhase, DriverPod, SchedulingKeys};
-use crate::spark::diagnostics::ContainerStateKind;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
 use crate::spark::role::Role;
@@ -81,10 +80,7 @@ impl DriverStatus {
             (!time.is_empty()).then(|| time.to_owned())
         };
         let own = facts.diagnostics.as_ref().and_then(|diagnostics| diagnostics.spark());
-        let exit_code = own.and_then(|container| match &container.state {
-            ContainerStateKind::Ended(ended) => Some(ended.code),
-            _ => None,
-        });
+        let exit_code = own.and_then(|container| Some(container.ended()?.code));
         let of_state = || state.and_then(|state| at(state, &["terminated", "exitCode"])?.as_i64()?.try_into().ok());
         Some(DriverStatus {
             submission_id: format!("{namespace}:{name}"),
