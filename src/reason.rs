@@ -192,6 +192,8 @@ reasons! {
         GroupRemade = Note;
         /// A PodGroup of that name exists that spark-usher does not manage; it is not changed.
         GroupNotOurs = Warning;
+        /// The API server, or a webhook of the scheduler, refused the PodGroup: the executors wait for it.
+        GroupRefused = Warning;
         /// The cluster does not serve the scheduler's PodGroup API, so no PodGroup can be created.
         GroupApiNotServed = Warning;
         /// Fewer executors remain than the PodGroup requires, and its API cannot change the count: they cannot start.

@@ -17,10 +17,11 @@ use crate::recovery::cost::CostLedger;
 use crate::recovery::report::DeletedPod;
 use crate::recovery::shortage::shortage;
 use crate::recovery::target::{self, Target};
+use crate::recovery::waiting;
 use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::signature::StatedCreator;
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot};
-use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
+use crate::spark::diagnostics::PodDiagnostics;
 use crate::spark::ids::AppKey;
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
@@ -271,7 +272,7 @@ fn driver(
         liveness: liveness.to_owned(),
         state: pod.map(|pod| driver_state(pod).to_owned()),
         node: pod.and_then(|pod| pod.node.as_deref()).map(str::to_owned),
-        why: pod.and_then(|pod| driver_why(pod)),
+        why: pod.and_then(|pod| driver_why(pod, waiting::not_scheduled(snapshot, key, (&**pod).into()))),
         pod: name,
     }
 }
@@ -287,23 +288,20 @@ pub(crate) fn driver_state(pod: &DriverPod) -> &'static str {
     }
 }
 
-/// Why a driver's pod is in its state.
-pub(crate) fn driver_why(pod: &DriverPod) -> Option<String> {
-    let diagnostics = pod.diagnostics.as_deref()?;
+/// Why a driver's pod is in its state. The second is why it has no node, if that is so.
+pub(crate) fn driver_why(pod: &DriverPod, not_scheduled: Option<String>) -> Option<String> {
+    let nothing = PodDiagnostics::default();
+    let diagnostics = pod.diagnostics.as_deref().unwrap_or(&nothing);
     let mut parts = if pod.phase == DriverPhase::Ended { diagnostics.exit_message() } else { Vec::new() };
     if pod.phase != DriverPhase::Ended {
         parts.extend(diagnostics.starting_message());
-        parts.extend(diagnostics.unscheduled.as_ref().filter(|_| pod.node.is_none()).map(no_node));
+        parts.extend(not_scheduled);
         parts.extend(diagnostics.restarts());
     }
     parts.extend(diagnostics.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
     let at = diagnostics.ended_at().filter(|_| pod.phase == DriverPhase::Ended && !parts.is_empty());
     parts.extend(at.map(|at| format!("at {}", shown(at))));
     (!parts.is_empty()).then(|| parts.join("; "))
-}
-
-fn no_node(words: &ReasonAndMessage) -> String {
-    format!("is not scheduled: {}", words.message)
 }
 
 /// At most this many exec ids are listed.
@@ -366,7 +364,7 @@ fn executor_report(
         id: executor.exec_id.map(u64::from),
         state: executor.shown_state().as_str().to_owned(),
         node: executor.node.as_deref().map(str::to_owned),
-        why: diagnosis(executor, key.namespace(), liveness, not_with_driver(snapshot, key, executor)),
+        why: diagnosis(snapshot, key, executor, liveness),
         done: done(executor, now),
         recovery: history.recovery.of(key).and_then(|report| {
             let own = report.findings.iter().find(|finding| finding.uid == executor.uid)?;
@@ -393,12 +391,7 @@ fn unowned(executor: &Executor, namespace: &str) -> String {
 }
 
 /// Why an existing executor is in its state.
-fn diagnosis(
-    executor: &Executor,
-    namespace: &str,
-    liveness: &DriverLiveness,
-    not_with_driver: Option<String>,
-) -> Option<String> {
+fn diagnosis(snapshot: &Snapshot, key: &AppKey, executor: &Executor, liveness: &DriverLiveness) -> Option<String> {
     let nothing = PodDiagnostics::default();
     let diagnostics = executor.diagnostics.as_deref().unwrap_or(&nothing);
     let mut parts = Vec::new();
@@ -407,12 +400,12 @@ fn diagnosis(
             parts.push("has no driver: its driver exited or was deleted".to_owned());
         }
         DriverLiveness::Unknown if executor.is_live() && executor.template.owner.is_none() => {
-            let why = unowned(executor, namespace);
+            let why = unowned(executor, key.namespace());
             parts.push(format!("has no ownerReference to a driver: nothing deletes it when its driver ends ({why})"));
         }
         DriverLiveness::Alive(_) | DriverLiveness::Gone | DriverLiveness::Unknown => {}
     }
-    parts.extend(not_with_driver);
+    parts.extend(not_with_driver(snapshot, key, executor));
     if diagnostics.deletion.is_some() {
         parts.extend(crate::lifecycle::cause::by_whom(diagnostics).map(|who| format!("deleted by {who}")));
     }
@@ -420,7 +413,7 @@ fn diagnosis(
         parts.extend(diagnostics.exit_message());
     } else {
         parts.extend(diagnostics.starting_message());
-        parts.extend(diagnostics.unscheduled.as_ref().filter(|_| executor.node.is_none()).map(no_node));
+        parts.extend(waiting::not_scheduled(snapshot, key, executor.into()));
         parts.extend(diagnostics.restarts());
     }
     if executor.lingers {

@@ -283,7 +283,14 @@ mod tests {
                 labels.insert("pool".into(), "gpu".into());
             }
             labels.insert("disks".into(), if name == "b" { "8".into() } else { "2".into() });
-            Arc::new(Node { uid: name.into(), kubelet: "v1".into(), ready: true, cordoned: name == "d", labels })
+            Arc::new(Node {
+                uid: name.into(),
+                kubelet: "v1".into(),
+                ready: true,
+                cordoned: name == "d",
+                labels,
+                allocatable: Default::default(),
+            })
         };
         let mut snapshot = Snapshot::default();
         snapshot.nodes = ["a", "b", "c", "d", "e", "f"].into_iter().map(|name| (Arc::from(name), node(name))).collect();

@@ -40,6 +40,7 @@ use crate::snapshot::{
 };
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
+use crate::text::{harmless, truncated};
 
 /// Timeout of a write.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,6 +56,30 @@ const MAX_REPORTED: usize = 131_072;
 fn client_error(error: &Error) -> Option<&Status> {
     error.status().filter(|status| (400..500).contains(&status.code) && !matches!(status.code, 408 | 429))
 }
+
+/// What follows if the API server refuses to create or change a PodGroup: the executors wait for it, and only this answer says why. An
+/// answer that the plan is outdated is none.
+fn group_refused(app: &AppKey, action: &Action, status: &Status) -> (Option<Change>, Option<PodEvent>) {
+    let (key, owner) = match action {
+        Action::CreateGroup { key, owner, .. } => (key, owner.as_ref()),
+        Action::PatchGroup { key, .. } => (key, None),
+        _ => return (None, None),
+    };
+    if matches!(status.code, 404 | 409) {
+        return (None, None);
+    }
+    let why = truncated(&harmless(&status.message), MAX_REFUSAL).to_owned();
+    let event = owner.map(|owner| PodEvent {
+        pod: PodKey::new(&key.namespace, &owner.name),
+        uid: owner.uid.clone(),
+        reason: Reason::GroupRefused,
+        message: format!("gang {}: the API server refused its PodGroup: {why}", key.name),
+    });
+    (Some(Change::Related(RelatedChange::GroupRefused(key.clone(), app.clone(), why.into()))), event)
+}
+
+/// Longest answer about a PodGroup that is kept.
+const MAX_REFUSAL: usize = 800;
 
 /// Why a pod is not deleted, for people: clauses after "because".
 const REFUSED: &str = "the API server refused the deletion";
@@ -232,25 +257,33 @@ impl Writer {
                         }
                     }
                 }
-                Err(error) => match client_error(&error) {
-                    Some(status) => {
-                        applied.wrote = true;
-                        self.count(name, "refused");
-                        applied.ended(&action, REFUSED);
-                        self.refused(leadership, app, &action, status).await;
+                Err(error) => {
+                    let (change, event) =
+                        error.status().map_or((None, None), |status| group_refused(app, &action, status));
+                    applied.changes.extend(change);
+                    if let Some(pod_event) = event {
+                        self.events.record(leadership, &pod_event).await;
                     }
-                    None => {
-                        self.count(name, "failed");
-                        applied.ended(&action, None);
-                        tracing::warn!(%app, action = name, what = describe(&action), %error, "action failed; retrying");
-                        applied.failed = true;
-                        *failures.entry(name).or_default() += 1;
-                        if failures.values().sum::<u32>() >= MAX_FAILURES {
-                            applied.not_attempted(actions);
-                            return applied;
+                    match client_error(&error) {
+                        Some(status) => {
+                            applied.wrote = true;
+                            self.count(name, "refused");
+                            applied.ended(&action, REFUSED);
+                            self.refused(leadership, app, &action, status).await;
+                        }
+                        None => {
+                            self.count(name, "failed");
+                            applied.ended(&action, None);
+                            tracing::warn!(%app, action = name, what = describe(&action), %error, "action failed; retrying");
+                            applied.failed = true;
+                            *failures.entry(name).or_default() += 1;
+                            if failures.values().sum::<u32>() >= MAX_FAILURES {
+                                applied.not_attempted(actions);
+                                return applied;
+                            }
                         }
                     }
-                },
+                }
             }
         }
         applied

@@ -113,7 +113,7 @@ async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
     let mut done: BTreeSet<Lookup> = BTreeSet::new();
     for _ in 0..MAX_CHAIN {
         let wanted = keys.iter().flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
-        let wanted = wanted.filter(|read| matches!(read, Lookup::Pod(_) | Lookup::Workload(_)));
+        let wanted = wanted.filter(|read| matches!(read, Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Messages(..)));
         let wanted: BTreeSet<Lookup> = wanted.filter(|read| !done.contains(read)).collect();
         if wanted.is_empty() || done.len() >= MAX_REFERENCED {
             return;
@@ -125,6 +125,9 @@ async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
                 }
                 (Lookup::Pod(pod), LookupResult::Absent) => {
                     Some(RelatedChange::Referenced(pod.clone(), ReferencedPod::Absent, Vec::new()))
+                }
+                (Lookup::Messages(namespace, scheduler), LookupResult::Messages(messages)) => {
+                    Some(RelatedChange::Messages(namespace.clone(), scheduler, messages))
                 }
                 (Lookup::Workload(key), LookupResult::Workload(workload)) => {
                     Some(RelatedChange::Workload(key.clone(), Some(workload), Vec::new()))

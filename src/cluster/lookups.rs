@@ -9,6 +9,7 @@ use kube::api::{Api, ListParams};
 use serde::Deserialize;
 
 use super::limit::Priority;
+use super::messages;
 use super::metrics::Metrics;
 use super::poll;
 use super::request::{Error, Result, call};
@@ -103,7 +104,7 @@ pub(super) fn priority(read: &Lookup) -> Priority {
     match read {
         Lookup::Labelled(_) | Lookup::All(_) => Priority::Confirmation,
         Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Address(..) | Lookup::Conf(..) => Priority::Group,
-        Lookup::Quotas(_) | Lookup::NodePods(_) => Priority::Cleanup,
+        Lookup::Quotas(_) | Lookup::Messages(..) | Lookup::NodePods(_) => Priority::Cleanup,
     }
 }
 
@@ -142,6 +143,9 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
                 let found = api.list(&ListParams::default().match_any()).await?;
                 let quotas = found.items.into_iter().filter_map(|seen| seen.view).take(MAX_QUOTAS);
                 Ok(Some(LookupResult::Quotas(quotas.collect())))
+            }
+            Lookup::Messages(namespace, scheduler) => {
+                Ok(messages::read(&client, namespace, scheduler).await?.map(LookupResult::Messages))
             }
             Lookup::NodePods(node) => {
                 let api: Api<Viewed<PlacedPod>> = Api::all_with(client, &resource("", "v1", "Pod", "pods"));

@@ -19,6 +19,7 @@ pub mod lease;
 pub mod limit;
 pub mod list;
 pub mod lookups;
+mod messages;
 pub mod metrics;
 pub mod policies;
 mod poll;

@@ -14,10 +14,11 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::annotations::{self, Overrides};
-use crate::gang;
+use crate::gang::{self, messages};
 use crate::snapshot::{Group, Namespace, Node, ObservedPod, Owner, ServiceOwner};
 use crate::spark::labels;
 use crate::spark::pod::{OwnerReference, Pod};
+use crate::spark::text::first_of;
 
 /// Builds an [`ApiResource`] from its parts.
 pub fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
@@ -146,13 +147,15 @@ struct Whole<'a> {
     #[serde(borrow, default)]
     spec: Option<&'a RawValue>,
     #[serde(default)]
-    status: Option<Phase>,
+    status: Option<GroupStatus>,
 }
 
 #[derive(Deserialize)]
-struct Phase {
+struct GroupStatus {
     #[serde(default)]
     phase: Option<String>,
+    #[serde(default, deserialize_with = "first_of")]
+    conditions: Option<Vec<Value>>,
 }
 
 /// The longest phase that is kept: the longest of any scheduler has 13 characters.
@@ -222,6 +225,7 @@ impl View for Group {
     fn read(json: &str) -> Option<Self> {
         let Whole { metadata, spec, status } = whole(json)?;
         let entry = |map: &Option<BTreeMap<String, String>>, key: &str| map.as_ref()?.get(key).cloned();
+        let (phase, conditions) = status.map(|status| (status.phase, status.conditions)).unwrap_or_default();
         Some(Group {
             uid: metadata.uid?.into(),
             version: metadata.resource_version?.into(),
@@ -230,7 +234,8 @@ impl View for Group {
             started: entry(&metadata.annotations, annotations::STARTED).as_deref() == Some("true"),
             created: metadata.creation_timestamp.map(jiff::Timestamp::as_second),
             deleting: metadata.deletion_timestamp.is_some(),
-            phase: status.and_then(|status| status.phase).filter(|phase| phase.len() <= MAX_PHASE).map(Arc::from),
+            phase: phase.filter(|phase| phase.len() <= MAX_PHASE).map(Arc::from),
+            waits: messages::of_group(&conditions.unwrap_or_default()),
             spec: spec.map_or(Some(Value::Null), |raw| serde_json::from_str(raw.get()).ok())?,
         })
     }

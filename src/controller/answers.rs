@@ -172,7 +172,7 @@ impl Controller {
         let snapshot = self.store.snapshot();
         let learned = learned.iter().map(|name| &**name);
         let (wanted, outdated) = required_by(snapshot, (app, known), policies, learned, self.is_leader);
-        let unfollowed = self.lookups.require(app, wanted, |read| is_unknown(snapshot, read));
+        let unfollowed = self.lookups.require(app, wanted, now.at, |read| is_unknown(snapshot, read));
         for (pod, uid) in outdated {
             self.lookups.mark_outdated(pod, uid);
         }
@@ -181,6 +181,7 @@ impl Controller {
                 Lookup::Pod(pod) => RelatedChange::Unreferenced(pod),
                 Lookup::Workload(key) => RelatedChange::WorkloadUnreferenced(key),
                 Lookup::Quotas(namespace) => RelatedChange::QuotasUnreferenced(namespace),
+                Lookup::Messages(namespace, kind) => RelatedChange::MessagesUnreferenced(namespace, kind),
                 _ => continue,
             };
             self.apply_change(Change::Related(change), now);
@@ -241,6 +242,9 @@ impl Controller {
                 }
                 (Lookup::Quotas(namespace), LookupResult::Quotas(quotas)) => {
                     Some(Change::Related(RelatedChange::Quotas(namespace.clone(), quotas)))
+                }
+                (Lookup::Messages(namespace, kind), LookupResult::Messages(messages)) => {
+                    Some(Change::Related(RelatedChange::Messages(namespace.clone(), *kind, messages)))
                 }
                 (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
                     let pod = PodKey::new(namespace, &driver.name);

@@ -11,7 +11,7 @@ use crate::policy::RecoveryRule;
 use crate::reconcile::action::Action;
 use crate::recovery::DriverPoll;
 use crate::recovery::cost::{Amount, WasteCause};
-use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod, Quota, Workload};
+use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod, Quota, SchedulerMessages, Workload};
 use crate::spark::conf::AppConf;
 use crate::spark::rest::{DriverMetrics, ExecutorSummary};
 
@@ -60,6 +60,8 @@ pub enum LookupResult {
     Conf(Conf),
     /// The ResourceQuotas of that namespace.
     Quotas(Vec<Quota>),
+    /// What that scheduler states about pods of that namespace.
+    Messages(SchedulerMessages),
     /// How many pods on that node each scheduler has placed.
     NodePods(BTreeMap<Arc<str>, usize>),
     /// All pods of that namespace.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::fault_injection::{self, Bug};
+use crate::gang::messages;
 use crate::ownership::liveness::{self, DriverLiveness};
 use crate::ownership::resolve;
 use crate::ownership::workload::{self, OwningPod};
@@ -36,6 +37,8 @@ pub enum Lookup {
     Conf(PodKey, Arc<str>, Arc<str>),
     /// The ResourceQuotas of a namespace in which an application lacks executors.
     Quotas(Arc<str>),
+    /// What a scheduler states on other objects about pods of a namespace that wait.
+    Messages(Arc<str>, &'static str),
     /// The schedulers of the pods on a suspect node.
     NodePods(Arc<str>),
     /// A labelled pod for which the watch and a list differ.
@@ -127,6 +130,12 @@ pub(super) fn required_by<'l>(
     if drivers().any(|driver| lacks_executors(snapshot, key, driver, live)) {
         wanted.push(Lookup::Quotas(key.namespace().into()));
     }
+    // Without executors, a driver that waits.
+    let waiting = counts.iter().filter(|counts| counts.pending > 0).map(|counts| &*counts.template.scheduling);
+    let drivers_waiting = drivers().filter(|driver| driver.phase == DriverPhase::Pending && driver.node.is_none());
+    let waiting = waiting.chain(drivers_waiting.map(|driver| &*driver.scheduling));
+    let speakers = waiting.flat_map(messages::speakers);
+    wanted.extend(speakers.map(|scheduler| Lookup::Messages(key.namespace().into(), scheduler.kind)));
     if may_read_conf(app, counts.iter().copied(), policies) {
         // Also of an exited driver, if executors are left: its configuration states whether finished ones are kept.
         let is_left = counts.iter().any(|counts| is_left(&counts));
@@ -185,6 +194,7 @@ pub(super) fn is_unknown(snapshot: &Snapshot, read: &Lookup) -> bool {
         Lookup::Pod(pod) => pod,
         Lookup::Workload(key) => return !snapshot.workloads.contains_key(key),
         Lookup::Quotas(namespace) => return !snapshot.quotas.contains_key(namespace),
+        Lookup::Messages(namespace, kind) => return !snapshot.messages.contains_key(&(namespace.clone(), *kind)),
         _ => return true,
     };
     !snapshot.referenced.contains_key(pod) && snapshot.driver_pod(pod.namespace(), pod.name()).is_none()

@@ -33,6 +33,8 @@ const MAX_PER_MINUTE: usize = 600;
 /// At most this many other uids cause an immediate read of a pod, until its next periodic read: a tenant can name any number.
 const MAX_OUTDATED: usize = 4;
 
+/// What schedulers state about pods that wait is read this long after the first of them waits.
+const MESSAGES_AFTER: Duration = Duration::from_secs(10);
 /// A plan waits at most this long for its lookups.
 const MAX_HOLD: Duration = Duration::from_secs(30);
 
@@ -88,19 +90,25 @@ pub(super) struct Lookups {
 
 impl Lookups {
     /// Registers the lookups that an application requires, and forgets those that no application requires any more. Returns the
-    /// pods and workloads that are no longer followed, and the quotas. `is_unknown` decides whether an object still has to be read.
+    /// pods and workloads that are no longer followed, the quotas, and the messages. `is_unknown` decides whether an object still has to be read.
     pub(super) fn require(
         &mut self,
         app: &AppKey,
         wanted: Vec<Lookup>,
+        now: Instant,
         is_unknown: impl Fn(&Lookup) -> bool,
     ) -> Vec<Lookup> {
         let wanted: Vec<Lookup> =
             wanted.into_iter().filter(|read| self.entries.contains_key(read) || is_unknown(read)).collect();
         for read in &wanted {
             let entry = self.entries.entry(read.clone()).or_insert_with(|| {
-                self.queue.add(read.clone());
-                LookupState { is_optional: matches!(read, Lookup::Quotas(_)), ..LookupState::default() }
+                match read {
+                    // Most pods are scheduled by then.
+                    Lookup::Messages(..) => self.queue.add_after(read.clone(), now + MESSAGES_AFTER),
+                    _ => self.queue.add(read.clone()),
+                }
+                let is_optional = matches!(read, Lookup::Quotas(_) | Lookup::Messages(..));
+                LookupState { is_optional, ..LookupState::default() }
             });
             if entry.waiters.insert(app.clone()) && !entry.is_settled() {
                 *self.unsettled.entry(app.clone()).or_default() += 1;
@@ -108,8 +116,9 @@ impl Lookups {
         }
         let before =
             if wanted.is_empty() { self.required.remove(app) } else { self.required.insert(app.clone(), wanted) };
-        let now = self.required.get(app).map(Vec::as_slice).unwrap_or_default();
-        let left: Vec<Lookup> = before.into_iter().flatten().filter(|read| now.binary_search(read).is_err()).collect();
+        let after = self.required.get(app).map(Vec::as_slice).unwrap_or_default();
+        let left: Vec<Lookup> =
+            before.into_iter().flatten().filter(|read| after.binary_search(read).is_err()).collect();
         left.into_iter().filter_map(|read| self.unsubscribe(app, &read)).collect()
     }
 
@@ -124,7 +133,8 @@ impl Lookups {
         }
         self.entries.remove(read);
         self.queue.remove(read);
-        matches!(read, Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Quotas(_)).then(|| read.clone())
+        let is_kept = matches!(read, Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Quotas(_) | Lookup::Messages(..));
+        is_kept.then(|| read.clone())
     }
 
     /// An object with this uid is known without a read: it is refreshed like all others.

@@ -4,7 +4,7 @@
 //! Kueue skips executors, which are owned by a pod that Kueue manages, unless they state that their parent is suspended.
 //! Kueue's webhook must see our labels, so the name of our configuration sorts before Kueue's.
 
-use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, Shape};
+use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, MessagesOn, Shape};
 use crate::annotations::{self, MetadataField};
 
 const MANAGED: &str = "kueue.x-k8s.io/managed";
@@ -35,6 +35,7 @@ pub(super) static KUEUE: GangScheduler = GangScheduler {
         (MetadataField::Annotation, PREBUILT),
     ],
     accounts: &["system:serviceaccount:kueue-system:*"],
+    messages_on: MessagesOn::Workloads,
     // The role hash of a group's members includes the affinity (`pkg/controller/jobs/pod/pod_controller.go`).
     keeps_affinity: &[(MetadataField::Annotation, TOTAL)],
     executor,

@@ -15,6 +15,7 @@ mod kai;
 mod koordinator;
 mod kube_batch;
 mod kueue;
+pub mod messages;
 pub mod name;
 mod native;
 mod none;
@@ -31,7 +32,7 @@ pub use group::GroupSpec;
 pub use name::NameTemplate;
 pub use none::NONE;
 pub use scheduler::{
-    GangScheduler, GroupKeyField, MemberMetadata, MemberPod, MemberRequest, Membership, QueueObject, Shape,
+    GangScheduler, GroupKeyField, MemberMetadata, MemberPod, MemberRequest, Membership, MessagesOn, QueueObject, Shape,
 };
 pub use size::Numbers;
 

@@ -65,6 +65,8 @@ pub struct GangScheduler {
     pub keeps_affinity: &'static [(MetadataField, &'static str)],
     /// PodGroup APIs, the preferred first; empty if the scheduler has none or creates its own groups.
     pub apis: &'static [GroupApi],
+    /// Where it states why pods wait.
+    pub messages_on: MessagesOn,
     /// The objects that describe its queues.
     pub queue_object: Option<QueueObject>,
     /// Sets the other labels and annotations of an executor.
@@ -99,11 +101,25 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     groups_by_owner: false,
     keeps_affinity: &[],
     apis: &[],
+    messages_on: MessagesOn::Pods,
     queue_object: None,
     executor: nothing,
     driver: nothing,
     spec: no_spec,
 };
+
+/// The objects on which a scheduler states why pods wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessagesOn {
+    /// The pods themselves, and its PodGroups.
+    Pods,
+    /// Events on its PodGroups.
+    GroupEvents,
+    /// Kueue's Workloads, which the pods own.
+    Workloads,
+    /// Placeholders of the application.
+    Placeholders,
+}
 
 /// The kind of objects, in no namespace, that describe the queues of a scheduler.
 #[derive(Debug)]

@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::group::GroupSpec;
 use super::kube_batch;
-use super::scheduler::{BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, QueueObject, Shape};
+use super::scheduler::{
+    BASE, GangScheduler, GroupKeyField, MemberMetadata, MemberRequest, MessagesOn, QueueObject, Shape,
+};
 use crate::annotations::MetadataField;
 use crate::snapshot::GroupApi;
 use crate::spark::resources::ResourceList;
@@ -39,6 +41,7 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
         kind: "PodGroup",
         count_mutable: true,
     }],
+    messages_on: MessagesOn::GroupEvents,
     queue_object: Some(QueueObject {
         group: "scheduling.volcano.sh",
         version: "v1beta1",

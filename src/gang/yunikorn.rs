@@ -11,7 +11,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::scheduler::{BASE, GangScheduler, MemberMetadata, MemberPod, MemberRequest, Shape};
+use super::scheduler::{BASE, GangScheduler, MemberMetadata, MemberPod, MemberRequest, MessagesOn, Shape};
 use crate::annotations::{self, MetadataField};
 
 const QUEUE: &str = "yunikorn.apache.org/queue";
@@ -34,6 +34,7 @@ pub(super) static YUNIKORN: GangScheduler = GangScheduler {
     more_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     gang_keys: &[(MetadataField::Annotation, TASK_GROUP), (MetadataField::Annotation, TASK_GROUPS)],
     accounts: &["system:serviceaccount:yunikorn:*"],
+    messages_on: MessagesOn::Placeholders,
     has_placeholders: true,
     // Placeholders have the affinity of the task group.
     keeps_affinity: &[(MetadataField::Annotation, TASK_GROUPS)],

@@ -95,6 +95,7 @@ const fn permission(
 
 const ANYWHERE: (Scope, Named, When) = (Scope::Cluster, Named::Any, When::Always);
 const OWNERS: &str = "find the driver of executors that a StatefulSet or Deployment creates";
+const WAITING: &str = "tell why pods wait, as Volcano and Kueue state it";
 const VOUCHING: &str = "believe signatures only while the creator policy is installed";
 const WATCH: &[&str] = &["list", "watch"];
 
@@ -139,6 +140,8 @@ const PERMISSIONS: &[Permission] = &[
         ANYWHERE,
         "tell applications that lack executors because a ResourceQuota is used up",
     ),
+    permission(("", "events"), &["list"], ANYWHERE, WAITING),
+    permission(("kueue.x-k8s.io", "workloads"), &["list"], ANYWHERE, WAITING),
     permission(
         ("", "nodes"),
         WATCH,

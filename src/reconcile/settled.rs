@@ -4,8 +4,8 @@
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::recovery::registration::view_of;
 use crate::recovery::rules::waits_again;
-use crate::recovery::shortage::waiting_group;
 use crate::recovery::target;
+use crate::recovery::waiting::waiting_group;
 use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey};
 
 use super::context::PlanContext;

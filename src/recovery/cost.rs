@@ -12,8 +12,8 @@ use jiff::Timestamp;
 
 use super::registration::{Registration, registration_in};
 use super::rules::{RuleContext, SetContext};
-use super::shortage::waiting_group;
 use super::state::RecoveryState;
+use super::waiting::waiting_group;
 use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exit::Exit;

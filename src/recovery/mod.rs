@@ -10,8 +10,10 @@ pub mod registration;
 pub mod report;
 pub mod rules;
 pub mod shortage;
+pub mod shortage_cause;
 pub mod state;
 pub mod target;
+pub mod waiting;
 
 pub use drivers::DriverPoll;
 pub use findings::RecoveryFindings;

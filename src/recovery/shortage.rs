@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::shortage_cause::ShortageCause;
 use super::target::Target;
-use crate::gang::GangScheduler;
+use super::waiting;
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
-use crate::snapshot::{DriverPhase, DriverPod, Exceeded, Executor, Group, GroupKey, SchedulingFields, Snapshot, Stage};
-use crate::spark::diagnostics::{ContainerDiagnostics, ReasonAndMessage};
+use crate::snapshot::{DriverPhase, DriverPod, Exceeded, Executor, Snapshot, Stage};
 use crate::spark::ids::AppKey;
 use crate::time::whole_second;
 
@@ -51,58 +51,6 @@ pub struct CountedCause {
     pub message: String,
 }
 
-macro_rules! causes {
-    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal;)+) => {
-        /// Why an executor does not run.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum ShortageCause {
-            $($(#[doc = $doc])+ $name,)+
-        }
-
-        impl ShortageCause {
-            /// Every cause, in the order of the table in docs/recovery.md.
-            pub const ALL: &'static [ShortageCause] = &[$(ShortageCause::$name,)+];
-
-            /// The word on the wire.
-            pub fn as_str(self) -> &'static str {
-                match self { $(ShortageCause::$name => $word,)+ }
-            }
-
-            /// One sentence for people.
-            pub fn text(self) -> &'static str {
-                match self { $(ShortageCause::$name => concat!($($doc),+).trim_ascii(),)+ }
-            }
-        }
-    };
-}
-
-causes! {
-    /// It waits for the other members of its gang, or for room for all of them.
-    Gang = "gang";
-    /// No node has room for it; the message names the resource.
-    Unschedulable = "unschedulable";
-    /// No scheduler has reported on it yet.
-    Unscheduled = "unscheduled";
-    /// Its image cannot be pulled.
-    ImagePull = "image-pull";
-    /// Its node cannot create a container.
-    ContainerError = "container-error";
-    /// It is starting on its node, or its driver is starting.
-    Starting = "starting";
-    /// It is being deleted; its driver replaces it when it is gone.
-    Terminating = "terminating";
-    /// Executors exit, by the application's own fault, as soon as they are replaced.
-    CrashLoop = "crash-loop";
-    /// A ResourceQuota of its namespace leaves no room for it; the message names the resource.
-    Quota = "quota";
-    /// Nodes rejected, evicted or lost executors, or pods of higher priority preempted them.
-    NodeFault = "node-fault";
-    /// Executors exited, fewer than make a crash loop, and their driver has not replaced them.
-    Exited = "exited";
-    /// Its driver does not request it, or the API server refuses it: a missing permission, a webhook, or a limit of the driver.
-    NotRequested = "not-requested";
-}
-
 /// What an application lacks: executors of live sets, of which a driver wants `target`; `None` if it lacks none. `exits` are those
 /// of the application that are remembered, and whether others are forgotten.
 pub fn shortage<'v>(
@@ -115,8 +63,11 @@ pub fn shortage<'v>(
 ) -> Option<Shortage> {
     let mut causes: BTreeMap<ShortageCause, (usize, String)> = BTreeMap::new();
     let mut add = |kind: ShortageCause, count: usize, message: String| {
-        let entry = causes.entry(kind).or_insert_with(|| (0, message));
-        entry.0 += count;
+        let (known, said) = causes.entry(kind).or_default();
+        if *known == 0 || waiting::says_more(&message, said) {
+            *said = message;
+        }
+        *known += count;
     };
     let mut running: Vec<&Executor> = Vec::new();
     let (mut pending, mut terminating) = (0, Vec::new());
@@ -125,7 +76,7 @@ pub fn shortage<'v>(
             _ if executor.deleting => terminating.push(executor),
             Stage::Unscheduled | Stage::Initializing | Stage::Starting => {
                 pending += 1;
-                let (kind, message) = of_pending(snapshot, key, executor);
+                let (kind, message) = waiting::cause(snapshot, key, executor.into());
                 add(kind, 1, message);
             }
             _ => running.push(executor),
@@ -239,94 +190,6 @@ fn not_replaced<'e>(snapshot: &Snapshot, key: &AppKey, exits: &[&'e Exit]) -> Ve
     open
 }
 
-/// Why a pending executor does not run.
-fn of_pending(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> (ShortageCause, String) {
-    let diagnostics = executor.diagnostics.as_deref();
-    if let Some(node) = executor.node.as_deref() {
-        let Some((container, waits)) = diagnostics.and_then(|diagnostics| diagnostics.stuck()) else {
-            let waits = diagnostics.and_then(|diagnostics| diagnostics.starting_message());
-            let why = waits.map_or_else(String::new, |why| format!(": {why}"));
-            return (ShortageCause::Starting, format!("{} starts on {node}{why}", executor.name));
-        };
-        let (kind, why) = of_stuck((container, waits));
-        return (kind, format!("{}: {why}", executor.name));
-    }
-    let unscheduled = diagnostics.and_then(|diagnostics| diagnostics.unscheduled.as_ref());
-    if let Some((name, group)) = waiting_group(snapshot, key, &executor.template.scheduling) {
-        let why = unscheduled.map_or_else(String::new, |words| format!(": {}", words.message));
-        let size = size_of(group).map_or_else(String::new, |size| format!(" of {size}"));
-        return (ShortageCause::Gang, format!("gang {name}{size} has not started{why}"));
-    }
-    match unscheduled {
-        Some(words) => of_unscheduled(words),
-        None => {
-            let scheduler = executor.template.scheduling.shown_scheduler();
-            (ShortageCause::Unscheduled, format!("{scheduler} has not reported on {}", executor.name))
-        }
-    }
-}
-
-/// Why a container that waits does not start.
-fn of_stuck((container, waits): (&ContainerDiagnostics, &ReasonAndMessage)) -> (ShortageCause, String) {
-    let is_image = waits.reason.contains("Image") || *waits.reason == *"RegistryUnavailable";
-    let kind = if is_image { ShortageCause::ImagePull } else { ShortageCause::ContainerError };
-    (kind, format!("{} {} ({})", waits.reason, waits.message, container.image))
-}
-
-/// Why no node was found for a pod.
-fn of_unscheduled(words: &ReasonAndMessage) -> (ShortageCause, String) {
-    let resources = lacking(&words.message);
-    let lacks = if resources.is_empty() { String::new() } else { format!("lacks {}: ", resources.join(", ")) };
-    (ShortageCause::Unschedulable, format!("{lacks}{}", words.message))
-}
-
-/// The PodGroup for which an executor waits.
-pub fn waiting_group<'s>(
-    snapshot: &'s Snapshot,
-    key: &AppKey,
-    scheduling: &SchedulingFields,
-) -> Option<(&'s str, &'s Group)> {
-    let (key, group) = snapshot.groups.get_key_value(&group_of(key, scheduling)?)?;
-    (!group.started).then_some((&key.name, group))
-}
-
-/// The kind of the scheduler and the name of the PodGroup that an executor names.
-fn named(scheduling: &SchedulingFields) -> Option<(&'static str, &str)> {
-    let scheduler = GangScheduler::of_kind(scheduling.set_by()?.1)?;
-    Some((scheduler.kind, scheduler.group_key.of_fields(scheduling)?))
-}
-
-/// The PodGroup that an executor names.
-pub fn group_of(key: &AppKey, scheduling: &SchedulingFields) -> Option<GroupKey> {
-    let (scheduler, name) = named(scheduling)?;
-    Some(GroupKey { namespace: key.namespace().into(), name: name.into(), scheduler })
-}
-
-/// Whether executors with these fields name a PodGroup of their namespace: [`group_of`] without allocations, for each round.
-pub fn is_named(key: &GroupKey, scheduling: &SchedulingFields) -> bool {
-    named(scheduling) == Some((key.scheduler, &*key.name))
-}
-
-/// The number of members that a PodGroup waits for.
-pub fn size_of(group: &Group) -> Option<u64> {
-    let at = |pointer: &str| group.spec.pointer(pointer)?.as_u64();
-    at("/minMember").or_else(|| at("/schedulingPolicy/gang/minCount"))
-}
-
-/// The resources that a scheduler's message says are insufficient: `0/3 nodes are available: 3 Insufficient cpu.`
-fn lacking(message: &str) -> Vec<&str> {
-    let mut all: Vec<&str> = message
-        .split("Insufficient ")
-        .skip(1)
-        .filter_map(|rest| rest.split([',', ' ', ';']).next())
-        .map(|name| name.trim_end_matches('.'))
-        .filter(|name| !name.is_empty())
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
 /// Why that many executors do not exist.
 fn of_missing(
     snapshot: &Snapshot,
@@ -381,12 +244,11 @@ fn of_all_missing(
     let own = diagnostics.and_then(|diagnostics| diagnostics.spark());
     let has_started = own.is_some_and(|own| own.is_running());
     if driver.phase == DriverPhase::Pending && !has_started {
-        if let Some((kind, why)) = diagnostics.and_then(|diagnostics| diagnostics.stuck()).map(of_stuck) {
+        if let Some((kind, why)) = diagnostics.and_then(|diagnostics| diagnostics.stuck()).map(waiting::of_stuck) {
             return Some((kind, format!("its driver {}: {why}", driver.name)));
         }
-        let unscheduled = diagnostics.and_then(|diagnostics| diagnostics.unscheduled.as_ref());
-        if let Some(words) = unscheduled.filter(|_| driver.node.is_none()) {
-            let (kind, why) = of_unscheduled(words);
+        let (kind, why) = waiting::cause(snapshot, key, driver.into());
+        if driver.node.is_none() && kind != ShortageCause::Unscheduled {
             return Some((kind, format!("its driver {}: {why}", driver.name)));
         }
         return Some((ShortageCause::Starting, format!("its driver {} has not started", driver.name)));
@@ -420,23 +282,4 @@ fn exceeded_quota(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> Opti
         let requested = requested.map(|amount| format!("; an executor requests {amount}")).unwrap_or_default();
         Some(format!("ResourceQuota {}: {used} of {hard} {resource} in use{requested}", quota.name))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scheduler_messages_name_the_resources_that_are_insufficient() {
-        let message = "0/5 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient memory, 4 Insufficient cpu. \
-            preemption: 0/5 nodes are available: 5 No preemption victims found, 2 Insufficient nvidia.com/gpu.";
-        assert_eq!(lacking(message), ["cpu", "memory", "nvidia.com/gpu"]);
-        assert_eq!(lacking("3/2 tasks in gang unschedulable: pod group is not ready"), [""; 0]);
-    }
-
-    #[test]
-    fn words_are_unique() {
-        let words: std::collections::BTreeSet<&str> = ShortageCause::ALL.iter().map(|cause| cause.as_str()).collect();
-        assert_eq!(words.len(), ShortageCause::ALL.len());
-    }
 }

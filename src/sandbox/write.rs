@@ -310,6 +310,12 @@ fn begin(resource: &Resource, object: &mut Value) {
         });
         let class = if best_effort { "BestEffort" } else { "Burstable" };
         set(object, &["status"], json!({"phase": "Pending", "qosClass": class}));
+        // `pkg/registry/core/pod/strategy.go`, `applySchedulingGatedCondition`.
+        if !list(object, &["spec", "schedulingGates"]).is_empty() {
+            let gated = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates"}]);
+            set(object, &["status", "conditions"], gated);
+        }
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Group {
     pub deleting: bool,
     /// `status.phase`, if it has one.
     pub phase: Option<Arc<str>>,
+    /// Why it has not started, as its scheduler states it in `status.conditions`.
+    pub waits: Option<Arc<str>>,
     /// `spec`, unchanged.
     pub spec: serde_json::Value,
 }

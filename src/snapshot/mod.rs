@@ -43,6 +43,6 @@ pub use proof::{SignedExecutor, sign_driver};
 pub use quota::{Exceeded, MAX_QUOTAS, Quota};
 pub use related::{RelatedChange, Replaced};
 pub use stage::Stage;
-pub use state::{Conf, ReferencedPod, Snapshot};
+pub use state::{Conf, ReferencedPod, SchedulerMessages, Snapshot};
 pub use store::{Batch, Notify, Store, SubscriberId};
 pub use walk::{Cursor, Labelled, Listed};

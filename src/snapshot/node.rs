@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::owner::{MAX_UID, bounded};
+use super::quota::amounts;
+use crate::spark::resources::ResourceList;
 use crate::spark::text::first_of;
 
 /// The longest version that is kept.
@@ -22,6 +24,8 @@ pub struct Node {
     pub ready: bool,
     /// Whether it is cordoned (`spec.unschedulable`).
     pub cordoned: bool,
+    /// What pods may request on it (`status.allocatable`).
+    pub allocatable: ResourceList,
     /// Its labels, by which pods select it.
     pub labels: BTreeMap<Box<str>, Box<str>>,
 }
@@ -58,6 +62,7 @@ impl Node {
         struct Status {
             #[serde(deserialize_with = "first_of")]
             conditions: Option<Vec<Condition>>,
+            allocatable: Option<BTreeMap<String, String>>,
             node_info: Option<Info>,
         }
         #[derive(Deserialize)]
@@ -79,6 +84,7 @@ impl Node {
             kubelet: bounded(&status.node_info.map(|info| info.kubelet_version).unwrap_or_default(), MAX_VERSION),
             ready: conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True"),
             cordoned: spec.unschedulable == Some(true),
+            allocatable: status.allocatable.as_ref().map(amounts).unwrap_or_default(),
             labels: metadata.labels.unwrap_or_default(),
         })
     }
@@ -92,10 +98,12 @@ mod tests {
     fn node_is_read_with_its_kubelet_and_condition() {
         let json = r#"{"metadata":{"name":"n1","uid":"u1","labels":{"pool":"gpu"}},"spec":{"unschedulable":true},
             "status":{"conditions":[{"type":"MemoryPressure","status":"False"},{"type":"Ready","status":"True"}],
-            "nodeInfo":{"kubeletVersion":"v1.31.4"}}}"#;
+            "allocatable":{"cpu":"3800m","memory":"7Gi","pods":"110"},"nodeInfo":{"kubeletVersion":"v1.31.4"}}}"#;
         let node = Node::read(json).expect("a Node");
         let labels = [("pool".into(), "gpu".into())].into();
-        let expected = Node { uid: "u1".into(), kubelet: "v1.31.4".into(), ready: true, cordoned: true, labels };
+        let allocatable = ResourceList::from_json(r#"{"cpu":"3800m","memory":"7Gi","pods":"110"}"#).expect("amounts");
+        let (uid, kubelet) = ("u1".into(), "v1.31.4".into());
+        let expected = Node { uid, kubelet, ready: true, cordoned: true, allocatable, labels };
         assert_eq!(node, expected);
         let bare = Node::read(r#"{"metadata":{"name":"n1","uid":"u1"},"spec":{},"status":{}}"#).expect("a Node");
         assert!(!bare.ready && !bare.cordoned && bare.kubelet.is_empty());

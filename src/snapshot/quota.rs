@@ -95,7 +95,8 @@ impl Quota {
     }
 }
 
-fn amounts(texts: &BTreeMap<String, String>) -> ResourceList {
+/// Reads amounts by resource, at most 64.
+pub(super) fn amounts(texts: &BTreeMap<String, String>) -> ResourceList {
     let mut list = ResourceList::default();
     for (name, amount) in texts.iter().take(MAX_AMOUNTS) {
         if let Ok(amount) = amount.parse() {

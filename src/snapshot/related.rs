@@ -10,7 +10,7 @@ use super::group::{Group, GroupKey, ServedApis};
 use super::node::Node;
 use super::owner::{Workload, WorkloadKey};
 use super::quota::Quota;
-use super::state::{Conf, ReferencedPod, Snapshot};
+use super::state::{Conf, ReferencedPod, SchedulerMessages, Snapshot};
 use crate::signature::Key;
 use crate::spark::conf::AppConf;
 use crate::spark::ids::{AppKey, PodKey};
@@ -30,6 +30,12 @@ pub enum RelatedChange {
     Quotas(Arc<str>, Vec<Quota>),
     /// No application of this namespace lacks executors any more.
     QuotasUnreferenced(Arc<str>),
+    /// What a scheduler states about pods of a namespace that wait.
+    Messages(Arc<str>, &'static str, SchedulerMessages),
+    /// No pod of this namespace waits for this scheduler any more.
+    MessagesUnreferenced(Arc<str>, &'static str),
+    /// A PodGroup of this application could not be created or changed, and why.
+    GroupRefused(GroupKey, AppKey, Arc<str>),
     /// No application references this pod any more.
     Unreferenced(PodKey),
     /// A namespace was added or modified.
@@ -129,6 +135,21 @@ impl Snapshot {
                 self.quotas.remove(&namespace);
                 Vec::new()
             }
+            RelatedChange::Messages(namespace, scheduler, messages) => {
+                self.messages.insert((namespace, scheduler), Arc::new(messages));
+                Vec::new()
+            }
+            RelatedChange::MessagesUnreferenced(namespace, scheduler) => {
+                self.messages.remove(&(namespace, scheduler));
+                Vec::new()
+            }
+            RelatedChange::GroupRefused(key, app, why) => {
+                // Nothing else tells that an application is gone.
+                let apps = &self.apps;
+                self.refused_groups.retain(|_, (app, _)| apps.contains_key(app));
+                self.refused_groups.insert(key, (app, why));
+                Vec::new()
+            }
             RelatedChange::Namespace(name, namespace) => {
                 self.namespaces.insert(name, Arc::new(namespace));
                 Vec::new()
@@ -185,6 +206,7 @@ impl Snapshot {
                 vec![app]
             }
             RelatedChange::Group(key, group) => {
+                self.refused_groups.remove(&key);
                 if self.groups.get(&key).is_some_and(|known| **known == group) {
                     return Vec::new();
                 }

@@ -1,5 +1,6 @@
 //! The snapshot of every application, and its queries.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,6 +36,10 @@ pub enum Conf {
     Unreadable,
 }
 
+/// Why pods wait, for people, by what the scheduler speaks about: the name of a PodGroup, the uid of a pod, or the id of an application
+/// ([`crate::gang::messages`]).
+pub type SchedulerMessages = BTreeMap<Arc<str>, Arc<str>>;
+
 /// Unused names of nodes are pruned only above this number of names.
 const PRUNE_NODES_ABOVE: usize = 256;
 
@@ -55,6 +60,10 @@ pub struct Snapshot {
     pub workloads: HashMap<WorkloadKey, Option<Arc<Workload>>>,
     /// ResourceQuotas of the namespaces of applications that lack executors.
     pub quotas: HashMap<Arc<str>, Arc<[Quota]>>,
+    /// What schedulers state on other objects about pods that wait, by namespace and scheduler type.
+    pub messages: HashMap<(Arc<str>, &'static str), Arc<SchedulerMessages>>,
+    /// PodGroups that could not be created or changed, their application, and what the API server said.
+    pub refused_groups: HashMap<GroupKey, (AppKey, Arc<str>)>,
     /// Nodes by name; empty until they are listed, and if they are not watched.
     pub nodes: OrdMap<Arc<str>, Arc<Node>>,
     /// Names of the nodes that new executors avoid.

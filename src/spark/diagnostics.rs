@@ -177,7 +177,12 @@ impl PodDiagnostics {
             Some(words(found.reason.as_ref(), found.message.as_ref()))
         };
         let disruption = condition("DisruptionTarget", "True");
-        let unscheduled = condition("PodScheduled", "False");
+        let mut unscheduled = condition("PodScheduled", "False");
+        if let Some(words) = unscheduled.as_mut().filter(|_| !pod.spec.scheduling_gates.is_empty()) {
+            let gates: Vec<&str> =
+                pod.spec.scheduling_gates.iter().take(MAX_LISTED).map(|gate| gate.as_str()).collect();
+            words.message = cut(&format!("{} ({})", words.message, gates.join(", ")), MAX_MESSAGE);
+        }
         let all = || status.init_container_statuses.iter().chain(&status.container_statuses);
         let stuck = all().any(|container| waits(container).is_some_and(|waiting| !is_usual(waiting)));
         let has_restarted = all().any(|container| container.restart_count > 0);

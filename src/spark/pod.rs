@@ -133,6 +133,8 @@ pub struct Spec<'a> {
     pub host_network: bool,
     /// `spec.restartPolicy`.
     pub restart_policy: Option<Text<'a>>,
+    /// Names in `spec.schedulingGates`; only from a whole reading.
+    pub scheduling_gates: Vec<Text<'a>>,
     /// Name of the ConfigMap behind the driver's configuration volume; only from a whole reading.
     pub conf_map: Option<Text<'a>>,
 }
@@ -334,7 +336,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for WholePod<'a> {
             .into_iter()
             .find(|volume| labels::DRIVER_CONF_VOLUMES.contains(&volume.name.as_str()))
             .and_then(|volume| volume.config_map?.name);
-        let spec = spec.common(conf_map);
+        let gates = std::mem::take(&mut spec.scheduling_gates).into_iter().map(|gate| gate.name).collect();
+        let spec = Spec { scheduling_gates: gates, ..spec.common(conf_map) };
         Ok(WholePod(Pod { metadata, spec, body: Body::Read(workload), status: status.unwrap_or_default() }))
     }
 }
@@ -355,6 +358,12 @@ struct WholePodWire<'a> {
     spec: WholeSpec<'a>,
     #[serde(default)]
     status: Option<Status<'a>>,
+}
+
+#[derive(serde::Deserialize)]
+struct SchedulingGate<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
 }
 
 /// The same `spec` twice, with different types for the parts that only one reading parses.
@@ -394,6 +403,7 @@ macro_rules! spec_wire {
                     volumes: None,
                     host_network: self.host_network.unwrap_or_default(),
                     restart_policy: self.restart_policy,
+                    scheduling_gates: Vec::new(),
                     conf_map,
                 }
             }
@@ -417,6 +427,7 @@ spec_wire!(WholeSpec {
     overhead: Option<Entries<'a>>;
     resources: Option<PodResources<'a>>;
     volumes: Vec<Volume<'a>>, via "null_is_empty";
+    scheduling_gates: Vec<SchedulingGate<'a>>, via "null_is_empty";
 });
 
 #[derive(serde::Deserialize)]

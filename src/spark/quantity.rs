@@ -72,6 +72,12 @@ impl Quantity {
         Quantity { nanos: self.nanos.saturating_sub(other.nanos), ..self }
     }
 
+    /// How many times this amount, which is not zero, is in another one.
+    pub fn times_in(self, other: Quantity) -> u64 {
+        let times = other.nanos.checked_div(self.nanos).unwrap_or_default();
+        u64::try_from(times.max(0)).unwrap_or(u64::MAX)
+    }
+
     /// `count` times this amount.
     pub fn times(self, count: u32) -> Quantity {
         Quantity { nanos: self.nanos.saturating_mul(i128::from(count)), ..self }

@@ -5,7 +5,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::json::{at, list, text};
-use crate::snapshot::{DriverPhase, DriverPod, SchedulingKeys};
+use crate::recovery::waiting;
+use crate::snapshot::{DriverPhase, DriverPod, SchedulingKeys, Snapshot};
+use crate::spark::ids::AppKey;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
 use crate::spark::role::Role;
@@ -82,6 +84,9 @@ impl DriverStatus {
         let own = facts.diagnostics.as_ref().and_then(|diagnostics| diagnostics.spark());
         let exit_code = own.and_then(|container| Some(container.ended()?.code));
         let of_state = || state.and_then(|state| at(state, &["terminated", "exitCode"])?.as_i64()?.try_into().ok());
+        // Only the pod is known.
+        let app = AppKey::new(&namespace, facts.selector.as_deref().unwrap_or_default());
+        let not_scheduled = waiting::not_scheduled(&Snapshot::default(), &app, (&facts).into());
         Some(DriverStatus {
             submission_id: format!("{namespace}:{name}"),
             uid: owned(&["metadata", "uid"])?,
@@ -95,7 +100,7 @@ impl DriverStatus {
             finished: time("terminated", "finishedAt"),
             exit_code: exit_code.or_else(of_state),
             restarts: own.map_or(0, |container| container.restarts),
-            why: driver_why(&facts).or_else(|| {
+            why: driver_why(&facts, not_scheduled).or_else(|| {
                 let is_starting = facts.phase == DriverPhase::Pending && !facts.deleting;
                 is_starting.then(|| not_started(facts.node.as_deref(), &facts.scheduling))
             }),

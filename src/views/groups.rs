@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::times::shown;
-use crate::recovery::shortage::{group_of, size_of};
+use crate::recovery::waiting::{group_of, size_of};
 use crate::snapshot::{Application, Group, GroupKey, Snapshot};
 use crate::spark::ids::AppKey;
 

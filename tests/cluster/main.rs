@@ -36,6 +36,7 @@ mod submit;
 #[path = "../support/mod.rs"]
 mod support;
 mod validating_policy;
+mod waiting;
 mod watches;
 mod web_page;
 mod workloads;

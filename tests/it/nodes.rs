@@ -36,6 +36,7 @@ impl Cluster {
             kubelet: "v1.31.4".into(),
             ready: true,
             cordoned: false,
+            allocatable: Default::default(),
             labels: [].into(),
         };
         let all = (1..=nodes).map(|number| (node_name(number).into(), node(format!("uid-{number}")))).collect();

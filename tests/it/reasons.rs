@@ -9,7 +9,7 @@ use spark_usher::nodes::FaultKind;
 use spark_usher::policy::{Mode, RecoveryRule, RuleSettings};
 use spark_usher::reason::{Origin, Reason};
 use spark_usher::recovery::cost::WasteCause;
-use spark_usher::recovery::shortage::ShortageCause;
+use spark_usher::recovery::shortage_cause::ShortageCause;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -9,6 +9,7 @@ mod kubelet;
 mod quota;
 mod scene;
 mod shortages;
+mod waiting;
 
 use std::time::Duration;
 

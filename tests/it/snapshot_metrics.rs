@@ -33,6 +33,7 @@ fn group(started: bool, age: i64) -> Group {
         created: Some(NOW.as_second() - age),
         deleting: false,
         phase: None,
+        waits: None,
         spec: json!({}),
     }
 }

@@ -74,6 +74,7 @@ fn nodes() -> Change {
         kubelet: "v1.31.4".into(),
         ready: true,
         cordoned: false,
+        allocatable: Default::default(),
         labels: [].into(),
     };
     let all = (0..NODES).map(|number| (name(number).into(), node(number))).collect();

@@ -223,7 +223,14 @@ pub fn policy_file(text: &str) -> String {
 pub fn list_nodes(snapshot: &mut Snapshot, nodes: &[(String, Vec<(&str, String)>)]) {
     let node = |(name, labels): &(String, Vec<(&str, String)>)| {
         let labels = labels.iter().map(|(key, value)| ((*key).into(), value.as_str().into())).collect();
-        let node = Node { uid: name.as_str().into(), kubelet: "v1".into(), ready: true, cordoned: false, labels };
+        let node = Node {
+            uid: name.as_str().into(),
+            kubelet: "v1".into(),
+            ready: true,
+            cordoned: false,
+            allocatable: Default::default(),
+            labels,
+        };
         (name.as_str().into(), node)
     };
     let nodes = Replaced::Nodes(nodes.iter().map(node).collect());
@@ -488,6 +495,7 @@ pub fn pod_group(min_member: u32) -> Group {
         created: None,
         deleting: false,
         phase: None,
+        waits: None,
         spec: json!({"minMember": min_member}),
     }
 }

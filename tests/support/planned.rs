@@ -151,6 +151,7 @@ impl Cluster {
                     created: None,
                     deleting: false,
                     phase: None,
+                    waits: None,
                     spec,
                 };
                 self.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));

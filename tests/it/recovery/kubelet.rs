@@ -4,7 +4,7 @@ use super::*;
 use serde_json::Value;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::recovery::report::ReportedFinding;
-use spark_usher::recovery::shortage::ShortageCause;
+use spark_usher::recovery::shortage_cause::ShortageCause;
 use spark_usher::views;
 
 fn faults() -> Vec<Value> {

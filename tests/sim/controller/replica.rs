@@ -523,6 +523,7 @@ impl Sim {
             },
             Lookup::Workload(_) => LookupResult::Absent,
             Lookup::Quotas(_) => LookupResult::Quotas(Vec::new()),
+            Lookup::Messages(..) => LookupResult::Absent,
             Lookup::NodePods(_) => LookupResult::NodePods(Default::default()),
             Lookup::All(_) => {
                 let mut all = Listed::default();

@@ -1,0 +1,57 @@
+//! Reads the objects on which a scheduler states why the pods of a namespace wait ([`crate::gang::messages`]).
+
+use kube::api::{Api, DynamicObject, ListParams};
+use serde_json::Value;
+
+use super::request::Result;
+use super::view::resource;
+use crate::gang::{GangScheduler, MessagesOn, messages};
+use crate::snapshot::SchedulerMessages;
+use crate::spark::labels;
+
+/// At most this many objects are read.
+const MOST: u32 = 500;
+/// The versions of Kueue's API with Workloads, the newest first.
+const KUEUE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+
+/// What a scheduler of this type states about pods of a namespace; `None` if the cluster does not serve its objects.
+pub(super) async fn read(client: &kube::Client, namespace: &str, kind: &str) -> Result<Option<SchedulerMessages>> {
+    let Some(scheduler) = GangScheduler::of_kind(kind) else { return Ok(None) };
+    let list = async |(group, version, kind, plural): (&str, &str, &str, &str), params: ListParams| {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), namespace, &resource(group, version, kind, plural));
+        api.list(&params).await.map(|list| list.items)
+    };
+    let found = match scheduler.messages_on {
+        MessagesOn::Pods => return Ok(None),
+        MessagesOn::GroupEvents => {
+            let about = ListParams::default().fields("involvedObject.kind=PodGroup").limit(MOST);
+            list(("", "v1", "Event", "events"), about).await?
+        }
+        MessagesOn::Placeholders => {
+            // From the API server's cache. Pods of Spark are no placeholders.
+            let pending = ListParams::default().fields("status.phase=Pending");
+            list(("", "v1", "Pod", "pods"), pending.labels(&format!("!{}", labels::ROLE)).match_any()).await?
+        }
+        MessagesOn::Workloads => {
+            let mut found = None;
+            for version in KUEUE_VERSIONS {
+                match list(("kueue.x-k8s.io", version, "Workload", "workloads"), ListParams::default().limit(MOST))
+                    .await
+                {
+                    Ok(items) => {
+                        found = Some(items);
+                        break;
+                    }
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let Some(found) = found else { return Ok(None) };
+            found
+        }
+    };
+    let objects: serde_json::Result<Vec<Value>> = found.into_iter().map(serde_json::to_value).collect();
+    let objects = objects.map_err(kube::Error::SerdeError)?;
+    Ok(Some(messages::read(scheduler, objects.iter())))
+}

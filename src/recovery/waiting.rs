@@ -1,0 +1,210 @@
+//! Why a pod does not start, and for which PodGroup it waits. Of all that is said about it, the message that decides is shown: a resource
+//! that is lacking is named by one pod of a gang, by its PodGroup, or by an object of its scheduler.
+
+use std::sync::Arc;
+
+use super::shortage_cause::ShortageCause;
+use crate::gang::GangScheduler;
+use crate::gang::messages::{self, lacking, names_resource};
+use crate::snapshot::{DriverPod, Executor, Group, GroupKey, SchedulingFields, Snapshot};
+use crate::spark::diagnostics::{ContainerDiagnostics, PodDiagnostics, ReasonAndMessage};
+use crate::spark::ids::AppKey;
+use crate::spark::quantity::Quantity;
+use crate::spark::resources::ResourceList;
+
+/// The reason of `PodScheduled` while a pod has scheduling gates.
+const GATED: &str = "SchedulingGated";
+
+/// A pod that has not started.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting<'p> {
+    name: &'p str,
+    uid: &'p str,
+    node: Option<&'p str>,
+    scheduling: &'p SchedulingFields,
+    requests: &'p ResourceList,
+    diagnostics: Option<&'p PodDiagnostics>,
+}
+
+impl<'p> From<&'p Executor> for Waiting<'p> {
+    fn from(executor: &'p Executor) -> Self {
+        Waiting {
+            name: &executor.name,
+            uid: &executor.uid,
+            node: executor.node.as_deref(),
+            scheduling: &executor.template.scheduling,
+            requests: &executor.template.requests,
+            diagnostics: executor.diagnostics.as_deref(),
+        }
+    }
+}
+
+impl<'p> From<&'p DriverPod> for Waiting<'p> {
+    fn from(driver: &'p DriverPod) -> Self {
+        Waiting {
+            name: &driver.name,
+            uid: &driver.uid,
+            node: driver.node.as_deref(),
+            scheduling: &driver.scheduling,
+            requests: &driver.requests,
+            diagnostics: driver.diagnostics.as_deref(),
+        }
+    }
+}
+
+/// Why a pending pod does not run.
+pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCause, String) {
+    if let Some(node) = pod.node {
+        let Some(waits) = pod.diagnostics.and_then(|diagnostics| diagnostics.stuck()) else {
+            let waits = pod.diagnostics.and_then(|diagnostics| diagnostics.starting_message());
+            let why = waits.map_or_else(String::new, |why| format!(": {why}"));
+            return (ShortageCause::Starting, format!("{} starts on {node}{why}", pod.name));
+        };
+        let (kind, why) = of_stuck(waits);
+        return (kind, format!("{}: {why}", pod.name));
+    }
+    if let Some((group_key, group)) = waiting_group(snapshot, key, pod.scheduling) {
+        let size = size_of(group).map_or_else(String::new, |size| format!(" of {size}"));
+        let refused = refused_group(snapshot, key, pod.scheduling)
+            .map(|(_, why)| format!("the API server refused its change: {why}"));
+        let parts = [refused, never_fits(snapshot, group, pod), said(snapshot, key, pod)];
+        let why: Vec<String> = parts.into_iter().flatten().collect();
+        let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
+        return (ShortageCause::Gang, format!("gang {}{size} has not started{why}", group_key.name));
+    }
+    if let Some((name, why)) = refused_group(snapshot, key, pod.scheduling) {
+        return (ShortageCause::Gang, format!("the API server refused PodGroup {name}: {why}"));
+    }
+    match said(snapshot, key, pod) {
+        Some(why) if is_gated(pod) => (ShortageCause::Gated, why),
+        Some(why) => (ShortageCause::Unschedulable, with_resources(why)),
+        None => (
+            ShortageCause::Unscheduled,
+            format!("{} has not reported on {}", pod.scheduling.shown_scheduler(), pod.name),
+        ),
+    }
+}
+
+/// Why no node was found for a pod, in a clause; `None` if it has one, or nothing is known.
+pub fn not_scheduled(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> Option<String> {
+    let why = said(snapshot, key, pod).filter(|_| pod.node.is_none());
+    let refused = refused_group(snapshot, key, pod.scheduling).filter(|_| pod.node.is_none());
+    let refused = refused.map(|(name, why)| format!("the API server refused its PodGroup {name}: {why}"));
+    let verb = if is_gated(pod) { "is held by a scheduling gate" } else { "is not scheduled" };
+    refused.into_iter().chain(why.map(|why| format!("{verb}: {why}"))).reduce(|all, one| format!("{all}; {one}"))
+}
+
+fn is_gated(pod: Waiting<'_>) -> bool {
+    unscheduled(pod).is_some_and(|words| &*words.reason == GATED)
+}
+
+fn unscheduled(pod: Waiting<'_>) -> Option<&ReasonAndMessage> {
+    pod.diagnostics?.unscheduled.as_ref()
+}
+
+/// What is said about a pod without a node: by its scheduler on other objects, by its PodGroup, and by itself; that which names a
+/// resource, else the first.
+fn said(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> Option<String> {
+    let others = messages::speakers(pod.scheduling).filter_map(|scheduler| {
+        let said = snapshot.messages.get(&(key.namespace().into(), scheduler.kind))?;
+        said.get(messages::subject(scheduler, pod.uid, pod.scheduling)?).map(|message| &**message)
+    });
+    let group = waiting_group(snapshot, key, pod.scheduling).and_then(|(_, group)| group.waits.as_deref());
+    let own = unscheduled(pod).map(|words| &*words.message);
+    let all: Vec<&str> = others.chain(group).chain(own).filter(|message| !message.is_empty()).collect();
+    let decides = all.iter().find(|message| names_resource(message)).or(all.first());
+    decides.map(|message| (*message).to_owned())
+}
+
+fn with_resources(why: String) -> String {
+    let resources = lacking(&why).join(", ");
+    if resources.is_empty() { why } else { format!("lacks {resources}: {why}") }
+}
+
+/// Whether a message about one pod says more than that about another: it names a resource.
+pub fn says_more(message: &str, than: &str) -> bool {
+    names_resource(message) && !names_resource(than)
+}
+
+/// That the nodes have no room for a gang even if they are empty.
+fn never_fits(snapshot: &Snapshot, group: &Group, pod: Waiting<'_>) -> Option<String> {
+    let size = size_of(group)?;
+    let fit = room_for(snapshot, pod.requests, size).filter(|fit| *fit < size)?;
+    Some(format!("even if they were empty, the nodes would have room for {fit} of its executors only"))
+}
+
+/// How many pods with these requests the nodes would have room for if they were empty, counted up to `most`; `None` if the nodes are
+/// not known.
+pub fn room_for(snapshot: &Snapshot, requests: &ResourceList, most: u64) -> Option<u64> {
+    let mut nodes = snapshot.nodes.values().filter(|node| node.ready && !node.cordoned).peekable();
+    nodes.peek()?;
+    let mut fit = 0_u64;
+    for node in nodes {
+        if node.allocatable.is_empty() {
+            return None; // It states nothing.
+        }
+        let pods = node.allocatable.get("pods").map_or(most, |pods| Quantity::units(1).times_in(pods));
+        let own = requests
+            .iter()
+            .filter(|(_, amount)| !amount.is_zero())
+            .map(|(name, amount)| node.allocatable.get(name).map_or(0, |allocatable| amount.times_in(allocatable)));
+        fit = fit.saturating_add(own.min().unwrap_or(most).min(pods));
+        if fit >= most {
+            return Some(most);
+        }
+    }
+    Some(fit)
+}
+
+/// Why a container that waits does not start.
+pub(super) fn of_stuck((container, waits): (&ContainerDiagnostics, &ReasonAndMessage)) -> (ShortageCause, String) {
+    let is_image = waits.reason.contains("Image") || *waits.reason == *"RegistryUnavailable";
+    let kind = if is_image { ShortageCause::ImagePull } else { ShortageCause::ContainerError };
+    (kind, format!("{} {} ({})", waits.reason, waits.message, container.image))
+}
+
+/// The PodGroup for which an executor waits.
+pub fn waiting_group<'s>(
+    snapshot: &'s Snapshot,
+    key: &AppKey,
+    scheduling: &SchedulingFields,
+) -> Option<(&'s GroupKey, &'s Group)> {
+    let (key, group) = snapshot.groups.get_key_value(&group_of(key, scheduling)?)?;
+    (!group.started).then_some((key, group))
+}
+
+/// The name of the PodGroup that a pod names, if it could not be created or changed, and what the API server said.
+fn refused_group<'s>(
+    snapshot: &'s Snapshot,
+    key: &AppKey,
+    scheduling: &SchedulingFields,
+) -> Option<(&'s str, &'s Arc<str>)> {
+    if snapshot.refused_groups.is_empty() {
+        return None;
+    }
+    let (key, (_, why)) = snapshot.refused_groups.get_key_value(&group_of(key, scheduling)?)?;
+    Some((&key.name, why))
+}
+
+/// The kind of the scheduler and the name of the PodGroup that an executor names.
+fn named(scheduling: &SchedulingFields) -> Option<(&'static str, &str)> {
+    let scheduler = GangScheduler::of_kind(scheduling.set_by()?.1)?;
+    Some((scheduler.kind, scheduler.group_key.of_fields(scheduling)?))
+}
+
+/// The PodGroup that an executor names.
+pub fn group_of(key: &AppKey, scheduling: &SchedulingFields) -> Option<GroupKey> {
+    let (scheduler, name) = named(scheduling)?;
+    Some(GroupKey { namespace: key.namespace().into(), name: name.into(), scheduler })
+}
+
+/// Whether executors with these fields name a PodGroup of their namespace: [`group_of`] without allocations, for each round.
+pub fn is_named(key: &GroupKey, scheduling: &SchedulingFields) -> bool {
+    named(scheduling) == Some((key.scheduler, &*key.name))
+}
+
+/// The number of members that a PodGroup waits for.
+pub fn size_of(group: &Group) -> Option<u64> {
+    let at = |pointer: &str| group.spec.pointer(pointer)?.as_u64();
+    at("/minMember").or_else(|| at("/schedulingPolicy/gang/minCount"))
+}

@@ -1,0 +1,152 @@
+//! Why executors wait: of all that is said, the message that decides.
+
+use super::*;
+use spark_usher::controller::{Lookup, LookupResult};
+use spark_usher::gang::{GangScheduler, messages};
+use spark_usher::snapshot::Node;
+use spark_usher::views::{self, AppReport};
+
+fn report(scene: &Scene) -> AppReport {
+    let now = scene.harness.now().wall;
+    views::apps(scene.harness.controller.snapshot(), &scene.harness.history(), None, now).remove(0)
+}
+
+/// The causes: word, count, message.
+fn causes(scene: &Scene) -> Vec<(String, usize, String)> {
+    let causes = report(scene).shortage.unwrap().causes;
+    causes.into_iter().map(|cause| (cause.cause, cause.count, cause.message)).collect()
+}
+
+fn unscheduled(id: u32, reason: &str, message: &str) -> PodBuilder {
+    let mut pod = running(id).phase("Pending");
+    pod.0["spec"].as_object_mut().unwrap().remove("nodeName");
+    pod.0["status"]["conditions"] =
+        json!([{"type": "PodScheduled", "status": "False", "reason": reason, "message": message}]);
+    pod
+}
+
+const NOT_READY: &str = "pod group is not ready, 2 Pending, 2 minAvailable";
+
+/// Runs until what a scheduler says is read, answers with this, and returns after how many seconds.
+fn answer(scene: &mut Scene, objects: &[serde_json::Value]) -> u64 {
+    for second in 1..=200 {
+        for read in scene.harness.step_after(1).lookups {
+            if let Lookup::Messages(_, kind) = read {
+                let said = messages::read(GangScheduler::of_kind(kind).unwrap(), objects.iter());
+                let now = scene.harness.now();
+                scene.harness.controller.lookup_answered(&read, LookupResult::Messages(said), now);
+                return second;
+            }
+        }
+    }
+    panic!("nothing was read")
+}
+
+fn event(message: &str) -> serde_json::Value {
+    json!({"involvedObject": {"kind": "PodGroup", "name": "g"}, "lastTimestamp": "2026-11-28T10:00:00Z", "reason": "Unschedulable",
+        "message": message})
+}
+
+#[test]
+fn of_several_pods_the_message_that_names_a_resource_is_shown() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=3");
+    let affinity = "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules.";
+    scene.harness.observe(&unscheduled(1, "Unschedulable", affinity));
+    scene.harness.observe(&unscheduled(2, "Unschedulable", "0/2 nodes are available: 2 Insufficient cpu."));
+    scene.harness.observe(&unscheduled(3, "Unschedulable", affinity));
+    assert_eq!(
+        causes(&scene),
+        [("unschedulable".into(), 3, "lacks cpu: 0/2 nodes are available: 2 Insufficient cpu.".into())]
+    );
+}
+
+#[test]
+fn gate_is_no_lack_of_room_and_names_itself() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    let blocked = "Scheduling is blocked due to non-empty scheduling gates";
+    let gates = json!([{"name": "example.com/approval"}]);
+    scene.harness.observe(&unscheduled(1, "SchedulingGated", blocked).spec("schedulingGates", gates));
+    assert_eq!(causes(&scene), [("gated".into(), 1, format!("{blocked} (example.com/approval)"))]);
+    let why = report(&scene).troubled[0].why.clone().unwrap();
+    assert_eq!(why, format!("is held by a scheduling gate: {blocked} (example.com/approval)"));
+}
+
+#[test]
+fn what_the_scheduler_says_about_a_gang_is_read_after_ten_seconds_and_each_minute_while_it_waits() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    scene.harness.apply(listed(vec![(group_key("g"), Group { spec: json!({"minMember": 2}), ..group(false) })]));
+    for id in [1, 2] {
+        scene.harness.observe(&member(unscheduled(id, "Unschedulable", NOT_READY), "g"));
+    }
+    assert_eq!(causes(&scene), [("gang".into(), 2, format!("gang g of 2 has not started: {NOT_READY}"))]);
+    assert!((9..=12).contains(&answer(&mut scene, &[event("resource in cluster is overused: overused cpu")])));
+    let decides = "gang g of 2 has not started: PodGroup g: resource in cluster is overused: overused cpu";
+    assert_eq!(causes(&scene), [("gang".into(), 2, decides.into())]);
+    assert!(report(&scene).troubled.iter().all(|pod| pod.why.as_ref().unwrap().contains("overused cpu")));
+    // What no longer holds is replaced.
+    assert!((50..=70).contains(&answer(&mut scene, &[])));
+    assert_eq!(causes(&scene)[0].2, format!("gang g of 2 has not started: {NOT_READY}"));
+    // The condition of the PodGroup counts as well.
+    let waits = Some("2 Insufficient memory".into());
+    scene.harness.apply(listed(vec![(group_key("g"), Group { spec: json!({"minMember": 2}), waits, ..group(false) })]));
+    assert_eq!(causes(&scene)[0].2, "gang g of 2 has not started: 2 Insufficient memory");
+    // None waits any more.
+    for id in [1, 2] {
+        scene.harness.observe(&version(member(running(id).spec("nodeName", "n"), "g"), 9));
+    }
+    let reads: Vec<Lookup> = (0..130).flat_map(|_| scene.harness.step_after(1).lookups).collect();
+    assert!(!reads.iter().any(|read| matches!(read, Lookup::Messages(..))), "{reads:?}");
+    assert!(scene.harness.controller.snapshot().messages.is_empty());
+}
+
+#[test]
+fn pods_of_the_default_scheduler_need_no_other_objects() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    scene.harness.observe(&unscheduled(1, "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu."));
+    let reads: Vec<Lookup> = (0..30).flat_map(|_| scene.harness.step_after(1).lookups).collect();
+    assert!(!reads.iter().any(|read| matches!(read, Lookup::Messages(..))), "{reads:?}");
+}
+
+#[test]
+fn gang_that_is_larger_than_the_cluster_never_fits_and_the_report_says_so() {
+    let node = |cpu: &str| {
+        let json = json!({"metadata": {"uid": "n"}, "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+        Node::read(&json.to_string()).unwrap()
+    };
+    let message = |sizes: &[&str]| {
+        let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=4");
+        scene.harness.apply(listed(vec![(group_key("g"), Group { spec: json!({"minMember": 4}), ..group(false) })]));
+        let nodes = sizes.iter().enumerate().map(|(i, cpu)| (format!("n{i}").into(), node(cpu))).collect();
+        scene.harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(nodes))));
+        let mut pod = member(unscheduled(1, "Unschedulable", NOT_READY), "g");
+        pod.0["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "2", "memory": "1Gi"}});
+        scene.harness.observe(&pod);
+        causes(&scene).into_iter().find(|(kind, ..)| kind == "gang").unwrap().2
+    };
+    assert_eq!(
+        message(&["3", "5500m"]),
+        format!(
+            "gang g of 4 has not started: even if they were empty, the nodes would have room for 3 of its executors only; {NOT_READY}"
+        )
+    );
+    assert_eq!(message(&["3", "6"]), format!("gang g of 4 has not started: {NOT_READY}"));
+    assert_eq!(message(&[]), format!("gang g of 4 has not started: {NOT_READY}"), "the nodes are not known");
+}
+
+#[test]
+fn refused_pod_group_is_the_reason_until_it_exists() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    scene.harness.observe(&member(unscheduled(1, "Unschedulable", "pod group g not found"), "g"));
+    let app = AppKey::new("default", APP);
+    let refused = RelatedChange::GroupRefused(group_key("g"), app, "queue team does not exist".into());
+    scene.harness.apply(Change::Related(refused));
+    let why = "the API server refused PodGroup g: queue team does not exist";
+    assert_eq!(causes(&scene), [("gang".into(), 1, why.into())]);
+    assert!(
+        report(&scene).troubled[0].why.as_ref().unwrap().contains("refused its PodGroup g: queue team does not exist")
+    );
+    scene.harness.apply(Change::Related(RelatedChange::Group(group_key("g"), group(false))));
+    assert!(scene.harness.controller.snapshot().refused_groups.is_empty());
+    assert!(causes(&scene)[0].2.contains("has not started"));
+}
