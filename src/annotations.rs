@@ -37,6 +37,8 @@ pub const STARTED: &str = "spark-usher.io/started";
 /// Annotation written with [`INACTIVE`](crate::spark::labels::INACTIVE) on an executor that we labelled: the cause of its exit.
 /// An executor with the label but without the annotation was labelled by its driver, which keeps its finished executors.
 pub const ENDED: &str = "spark-usher.io/ended";
+/// Annotation written, with `false`, on an executor whose gang needs the nodes on which executors fail: it does not avoid them.
+pub const AVOIDS_NODES: &str = "spark-usher.io/avoids-nodes";
 /// Our annotations on pods, which nobody but spark-usher changes: the creator policy
 /// ([`crate::manifests::creator_policy`]) refuses a change by any other account, and validation finds one.
 pub const PROTECTED: [&str; 6] = [BY, CREATOR, DRIVER, ENDED, SIGNATURE, STARTED];

@@ -96,7 +96,7 @@ reasons! {
         GangKept = Note;
         /// Executors fail on some nodes, and the executor avoids them.
         NodesAvoided = Note;
-        /// Executors fail on some nodes, which the executor cannot avoid: its affinity is too long or has too many terms.
+        /// Executors fail on some nodes, which the executor does not avoid: its affinity is too long, or its gang needs them.
         NodesNotAvoided = Note;
         /// The pod already names another scheduler, which the policy keeps (`replace: default`).
         SchedulerKept = Note;

@@ -13,13 +13,14 @@ use serde_json::{Map, Value, json};
 use super::context::MutationContext;
 use super::draft::Draft;
 use super::mutation::Mutation;
-use crate::annotations::MetadataField;
+use crate::annotations::{self, MetadataField};
 use crate::gang;
 use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy};
 use crate::reason::Reason;
-use crate::snapshot::{DriverPod, Node, Snapshot};
+use crate::snapshot::{DriverPod, Node, Share, Snapshot, room};
 use crate::spark::node_terms::{NAME, NodeRequirements, Work};
 use crate::spark::pod::Pod;
+use crate::spark::resources;
 use crate::spark::text::Text;
 
 /// At most this many bytes of an affinity avoid nodes, of which each of its terms names each: two hundred nodes in one term, or ten in
@@ -33,11 +34,13 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const TERMS: &str = "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 /// Lets an executor avoid the suspect nodes, unless that would separate it from its gang or from its volume, and as long as at least as
-/// many other nodes remain that it may use.
+/// many other nodes remain that it may use. A member of a gang that has not started avoids them only if the others would have room for as
+/// many executors as start together: the affinity of pods that wait cannot be changed.
 pub(super) fn suspect_nodes(
     context: &MutationContext<'_, '_>,
     policies: &Policies,
     driver: Option<&DriverPod>,
+    starts_with: Option<u64>,
     draft: &mut Draft<'_>,
 ) {
     let avoided = &context.snapshot.avoided_nodes;
@@ -79,11 +82,47 @@ pub(super) fn suspect_nodes(
         }
         return;
     }
+    if let Some(members) = starts_with {
+        let without = |name: &Arc<str>| !nodes.contains(&name) && !present.contains(&&**name);
+        let others = context.snapshot.nodes.iter().filter(|(name, node)| without(name) && !is_reserved(node));
+        let fit = fits(context.pod, others, &requirements, members);
+        if let Some(fit) = fit.filter(|fit| *fit < members) {
+            draft.set_annotation(annotations::AVOIDS_NODES, "false".to_owned());
+            let sentence = format!(
+                "the executor does not avoid nodes on which executors fail: the others would have room for {fit} of the {members} that start together"
+            );
+            return draft.note(Reason::NodesNotAvoided, sentence);
+        }
+    }
+    draft.mutations.push(Mutation::RemoveMetadata(annotations::AVOIDS_NODES));
     let Some(affinity) = merged(affinity, &nodes) else { return };
     draft.mutations.push(Mutation::Affinity(affinity));
     let names = nodes.iter().take(3).map(|name| name.to_string()).collect::<Vec<_>>().join(", ");
     let more = if nodes.len() > 3 { format!(" and {} more", nodes.len() - 3) } else { String::new() };
     draft.note(Reason::NodesAvoided, format!("the executor avoids nodes on which executors fail: {names}{more}"));
+}
+
+/// How many pods like this one these nodes would have room for, counted up to `most`, were no other pods on them; `None` if that is not
+/// known.
+fn fits<'n>(
+    pod: &Pod<'_>,
+    nodes: impl Iterator<Item = (&'n Arc<str>, &'n Arc<Node>)>,
+    requirements: &NodeRequirements<'_>,
+    most: u64,
+) -> Option<u64> {
+    let mut work = Work::new(MAX_STEPS);
+    let nodes = nodes.filter(|(_, node)| node.ready && !node.cordoned);
+    let usable: Vec<&Node> = nodes
+        .filter(|(name, node)| requirements.allow(name, |key| node.label(key), &mut work))
+        .map(|(_, node)| &**node)
+        .collect();
+    if work.is_exceeded() {
+        return None;
+    }
+    if usable.is_empty() {
+        return Some(0);
+    }
+    room(usable.into_iter(), &resources::of_pod(&pod.body.read()?), most, Share::WithoutDaemons)
 }
 
 fn note_not_avoided(draft: &mut Draft<'_>) {

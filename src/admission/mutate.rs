@@ -131,7 +131,7 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft
     draft.signature = Some(resolution.creator.clone());
     note_driver(&resolution, &mut draft);
     draft.driver = resolution.driver;
-    avoid::suspect_nodes(context, policies, driver_pod, &mut draft);
+    avoid::suspect_nodes(context, policies, driver_pod, scheduled.starts_with, &mut draft);
     add_notes(&mut draft, effective);
     draft
 }

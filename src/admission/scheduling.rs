@@ -16,7 +16,7 @@ use crate::policy::overrides::Effective;
 use crate::policy::{DEFAULT_SCHEDULER, SchedulerChoice};
 use crate::reason::Reason;
 use crate::signature::StatedCreator;
-use crate::snapshot::{DriverPod, GroupKey, Owner, SchedulingFields};
+use crate::snapshot::{DriverPod, Group, GroupKey, Owner, SchedulingFields};
 use crate::spark::conf::AppConf;
 use crate::spark::ids::AppKey;
 use crate::spark::pod::Pod;
@@ -28,6 +28,8 @@ use crate::text::{is_label_value, shown};
 pub(super) struct Scheduled {
     /// Whether an owner would put the executor into its driver's group.
     pub(super) owner_would_regroup: bool,
+    /// How many executors of its gang, which has not started, start together.
+    pub(super) starts_with: Option<u64>,
 }
 
 /// Sets the scheduling fields of an executor.
@@ -68,7 +70,7 @@ pub(super) fn executor(
     if scheduler.kind == gang::NONE.kind {
         draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
         priority(context, policy.executor_class.as_deref(), draft);
-        return Scheduled { owner_would_regroup: regroups(context, None, draft) };
+        return Scheduled { owner_would_regroup: regroups(context, None, draft), starts_with: None };
     }
     if !choice.takes(context.scheduler_name()) {
         return keep_scheduler(context, draft);
@@ -106,7 +108,10 @@ pub(super) fn executor(
     set_queue(context, &choice, queue, effective.queue.as_deref(), draft);
     set_application(scheduler, application, draft);
     early_pods(context, scheduler, shape, draft);
-    let has_started = gang_has_started(context, scheduler, &group, driver);
+    let key =
+        GroupKey { namespace: (&*review.namespace).into(), name: group.as_str().into(), scheduler: scheduler.kind };
+    let present = snapshot.groups.get(&key).map(|group| &**group);
+    let has_started = gang_has_started(context, scheduler, present, driver);
     if has_started && counted {
         let sentence =
             format!("gang {group} has started, and its count cannot change: the executor is scheduled alone");
@@ -128,6 +133,8 @@ pub(super) fn executor(
             "the executor does not have the default resource profile: its gang does not count it".to_owned(),
         );
     }
+    let waits = ours && joins && counted && shape == Shape::Executors;
+    let starts_with = if waits { starts_with(context, effective, present, driver) } else { None };
     for (place, key, value) in metadata.set {
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
@@ -137,7 +144,8 @@ pub(super) fn executor(
     priority(context, class.or(policy.executor_class.as_deref()), draft);
     // With an owner, the driver's workload would become the group of its executors too.
     let by_top_owner = scheduler.groups_by_top_owner && driver.is_some_and(|driver| driver.has_workload);
-    Scheduled { owner_would_regroup: by_top_owner || regroups(context, choice.name.as_deref(), draft) }
+    let owner_would_regroup = by_top_owner || regroups(context, choice.name.as_deref(), draft);
+    Scheduled { owner_would_regroup, starts_with }
 }
 
 /// Whether the driver's gang has started and has a count that can never change: a new member would wait until as many can run together
@@ -145,20 +153,36 @@ pub(super) fn executor(
 fn gang_has_started(
     context: &MutationContext<'_, '_>,
     scheduler: &GangScheduler,
-    group: &str,
+    group: Option<&Group>,
     driver: Option<&DriverPod>,
 ) -> bool {
-    let snapshot = context.snapshot;
     let is_fixed =
-        snapshot.apis.as_ref().and_then(|apis| apis.get(scheduler.kind)).is_some_and(|api| !api.count_mutable);
+        context.snapshot.apis.as_ref().and_then(|apis| apis.get(scheduler.kind)).is_some_and(|api| !api.count_mutable);
     if !is_fixed {
         return false;
     }
-    let namespace = (&*context.review.namespace).into();
-    let group = snapshot.groups.get(&GroupKey { namespace, name: group.into(), scheduler: scheduler.kind });
     // An earlier application of that name may have left its PodGroup.
     let is_its = |owner: &Owner| driver.is_some_and(|driver| driver.uid == owner.uid);
     group.is_some_and(|group| group.started && group.owner.as_ref().is_none_or(is_its))
+}
+
+/// How many executors of a gang start together: as its PodGroup says, else as the application's configuration does. `None` if that is not
+/// known, or the gang has started.
+fn starts_with(
+    context: &MutationContext<'_, '_>,
+    effective: &Effective,
+    group: Option<&Group>,
+    driver: Option<&DriverPod>,
+) -> Option<u64> {
+    match group {
+        Some(group) if group.started => None,
+        Some(group) => group.size(),
+        None => {
+            let facts =
+                SizeFacts { conf: conf_of(context, driver), requested: effective.min_member, ..SizeFacts::default() };
+            facts.numbers(None).map(|numbers| numbers.members.into())
+        }
+    }
 }
 
 /// Notes that the scheduler's own webhook will deny the pod, or its executors.
@@ -229,7 +253,7 @@ fn keep_scheduler(context: &MutationContext<'_, '_>, draft: &mut Draft<'_>) -> S
         format!("the pod names scheduler {present}, which policy {} keeps (replace: default)", context.policy.name),
     );
     draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
-    Scheduled { owner_would_regroup: regroups(context, None, draft) }
+    Scheduled { owner_would_regroup: regroups(context, None, draft), starts_with: None }
 }
 
 /// Whether an owner would change the pod's group: on a scheduler that groups by owner, without a gang key. `name` is the

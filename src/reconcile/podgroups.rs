@@ -61,6 +61,7 @@ pub(super) fn plan(context: &PlanContext<'_>, now: Instant, state: &mut Applicat
     state.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
     for set in context.sets {
         plan.add(set.creator, early_pods_refused(context, set));
+        plan.add(set.creator, nodes_not_avoided(context, set));
     }
     for (key, wanted) in &named {
         // Executors that outlive their driver for a moment need no gang.
@@ -116,6 +117,16 @@ fn early_pods_refused(context: &PlanContext<'_>, set: &ExecutorSet<'_>) -> Optio
     let message = scheduler.refuses_early_pods(context.snapshot.early_pods_refused_by.as_deref())?;
     let pod = PodKey::new(context.key.namespace(), &driver.name);
     Some(Action::RecordEvent(PodEvent { pod, uid: driver.uid.clone(), reason: Reason::EarlyPodsRefused, message }))
+}
+
+/// Reports on a driver that its executors do not avoid suspect nodes.
+fn nodes_not_avoided(context: &PlanContext<'_>, set: &ExecutorSet<'_>) -> Option<Action> {
+    let driver = set.driver.pod().filter(|_| set.is_certain)?;
+    let needs = |counts: &&TemplateCounts| counts.pending > 0 && counts.template.needs_suspect_nodes;
+    set.counts.iter().copied().find(needs)?;
+    let message = "its executors do not avoid nodes on which executors fail, because the other nodes would not have room for its gang";
+    let (pod, message) = (PodKey::new(context.key.namespace(), &driver.name), message.to_owned());
+    Some(Action::RecordEvent(PodEvent { pod, uid: driver.uid.clone(), reason: Reason::NodesNotAvoided, message }))
 }
 
 /// Whether a live executor of the application names this PodGroup, whether we set its key or not.

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use super::shortage_cause::ShortageCause;
 use crate::gang::GangScheduler;
 use crate::gang::messages::{self, lacking, names_resource};
-use crate::snapshot::{DriverPod, Executor, Group, GroupKey, SchedulingFields, Snapshot};
+use crate::snapshot::{DriverPod, Executor, Group, GroupKey, SchedulingFields, Share, Snapshot, room};
 use crate::spark::diagnostics::{ContainerDiagnostics, PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
-use crate::spark::quantity::Quantity;
 use crate::spark::resources::ResourceList;
 
 /// The reason of `PodScheduled` while a pod has scheduling gates.
 const GATED: &str = "SchedulingGated";
+
+/// At most this many nodes are named.
+const MAX_NODES: usize = 3;
 
 /// A pod that has not started.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +66,7 @@ pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCa
         return (kind, format!("{}: {why}", pod.name));
     }
     if let Some((group_key, group)) = waiting_group(snapshot, key, pod.scheduling) {
-        let size = size_of(group).map_or_else(String::new, |size| format!(" of {size}"));
+        let size = group.size().map_or_else(String::new, |size| format!(" of {size}"));
         let refused = refused_group(snapshot, key, pod.scheduling)
             .map(|(_, why)| format!("the API server refused its change: {why}"));
         let parts = [refused, never_fits(snapshot, group, pod), said(snapshot, key, pod)];
@@ -113,7 +115,12 @@ fn said(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> Option<String> {
     let own = unscheduled(pod).map(|words| &*words.message);
     let all: Vec<&str> = others.chain(group).chain(own).filter(|message| !message.is_empty()).collect();
     let decides = all.iter().find(|message| names_resource(message)).or(all.first());
-    decides.map(|message| (*message).to_owned())
+    let decides = (*decides?).to_owned();
+    if snapshot.avoided_nodes.is_empty() || !decides.contains("node affinity") {
+        return Some(decides);
+    }
+    let nodes: Vec<&str> = snapshot.avoided_nodes.iter().take(MAX_NODES).map(|name| &**name).collect();
+    Some(format!("{decides} (executors may avoid {}, on which executors fail)", nodes.join(", ")))
 }
 
 fn with_resources(why: String) -> String {
@@ -128,32 +135,10 @@ pub fn says_more(message: &str, than: &str) -> bool {
 
 /// That the nodes have no room for a gang even if they are empty.
 fn never_fits(snapshot: &Snapshot, group: &Group, pod: Waiting<'_>) -> Option<String> {
-    let size = size_of(group)?;
-    let fit = room_for(snapshot, pod.requests, size).filter(|fit| *fit < size)?;
+    let size = group.size()?;
+    let nodes = snapshot.nodes.values().filter(|node| node.ready && !node.cordoned);
+    let fit = room(nodes.map(|node| &**node), pod.requests, size, Share::Whole).filter(|fit| *fit < size)?;
     Some(format!("even if they were empty, the nodes would have room for {fit} of its executors only"))
-}
-
-/// How many pods with these requests the nodes would have room for if they were empty, counted up to `most`; `None` if the nodes are
-/// not known.
-pub fn room_for(snapshot: &Snapshot, requests: &ResourceList, most: u64) -> Option<u64> {
-    let mut nodes = snapshot.nodes.values().filter(|node| node.ready && !node.cordoned).peekable();
-    nodes.peek()?;
-    let mut fit = 0_u64;
-    for node in nodes {
-        if node.allocatable.is_empty() {
-            return None; // It states nothing.
-        }
-        let pods = node.allocatable.get("pods").map_or(most, |pods| Quantity::units(1).times_in(pods));
-        let own = requests
-            .iter()
-            .filter(|(_, amount)| !amount.is_zero())
-            .map(|(name, amount)| node.allocatable.get(name).map_or(0, |allocatable| amount.times_in(allocatable)));
-        fit = fit.saturating_add(own.min().unwrap_or(most).min(pods));
-        if fit >= most {
-            return Some(most);
-        }
-    }
-    Some(fit)
 }
 
 /// Why a container that waits does not start.
@@ -201,10 +186,4 @@ pub fn group_of(key: &AppKey, scheduling: &SchedulingFields) -> Option<GroupKey>
 /// Whether executors with these fields name a PodGroup of their namespace: [`group_of`] without allocations, for each round.
 pub fn is_named(key: &GroupKey, scheduling: &SchedulingFields) -> bool {
     named(scheduling) == Some((key.scheduler, &*key.name))
-}
-
-/// The number of members that a PodGroup waits for.
-pub fn size_of(group: &Group) -> Option<u64> {
-    let at = |pointer: &str| group.spec.pointer(pointer)?.as_u64();
-    at("/minMember").or_else(|| at("/schedulingPolicy/gang/minCount"))
 }

@@ -107,6 +107,8 @@ pub struct Template {
     pub knows_profiles: bool,
     /// Whether the skip annotation excludes them.
     pub skip: bool,
+    /// Whether they do not avoid suspect nodes, because their gang needs them.
+    pub needs_suspect_nodes: bool,
     /// The controlling owner.
     pub owner: Option<Owner>,
     /// The other owners that are pods, at most 8.
@@ -470,6 +472,7 @@ impl Template {
             default_profile: pod.default_profile(),
             knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
             skip: pod.annotation(annotations::SKIP) == Some("true"),
+            needs_suspect_nodes: pod.annotation(annotations::AVOIDS_NODES) == Some("false"),
             owner: pod.controller().map(Owner::of),
             other_owners: other_owners(pod),
             driver_host: driver_url.and_then(driver_host).map(Arc::from),

@@ -73,3 +73,11 @@ pub struct Group {
     /// `spec`, unchanged.
     pub spec: serde_json::Value,
 }
+
+impl Group {
+    /// The number of members that it waits for.
+    pub fn size(&self) -> Option<u64> {
+        let at = |pointer: &str| self.spec.pointer(pointer)?.as_u64();
+        at("/minMember").or_else(|| at("/schedulingPolicy/gang/minCount"))
+    }
+}

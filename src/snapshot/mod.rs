@@ -37,7 +37,7 @@ pub use generated::signed_name;
 pub use group::{Group, GroupApi, GroupKey, ServedApis};
 pub use index::{CreatorIndex, TemplateCounts};
 pub(crate) use index::{is_orphan, is_undeleted};
-pub use node::Node;
+pub use node::{Node, Share, room};
 pub use owner::{Owner, OwnerKind, Workload, WorkloadKey};
 pub use proof::{SignedExecutor, sign_driver};
 pub use quota::{Exceeded, MAX_QUOTAS, Quota};

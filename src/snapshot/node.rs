@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::owner::{MAX_UID, bounded};
 use super::quota::amounts;
+use crate::spark::quantity::Quantity;
 use crate::spark::resources::ResourceList;
 use crate::spark::text::first_of;
 
@@ -88,6 +89,48 @@ impl Node {
             labels: metadata.labels.unwrap_or_default(),
         })
     }
+}
+
+/// How much of a node pods may get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// All of it, as if it were empty.
+    Whole,
+    /// Nine tenths: the pods of DaemonSets run on it too.
+    WithoutDaemons,
+}
+
+/// How many pods with these requests the nodes would have room for, were no others on them, counted up to `most`; `None` if there are no
+/// nodes, or one does not state what is allocatable.
+pub fn room<'n>(
+    nodes: impl Iterator<Item = &'n Node>,
+    requests: &ResourceList,
+    most: u64,
+    share: Share,
+) -> Option<u64> {
+    let tenths = match share {
+        Share::Whole => 10,
+        Share::WithoutDaemons => 9,
+    };
+    let mut nodes = nodes.peekable();
+    nodes.peek()?;
+    let mut fit = 0_u64;
+    for node in nodes {
+        if node.allocatable.is_empty() {
+            return None;
+        }
+        let times = |name: &str, amount: Quantity| {
+            node.allocatable.get(name).map_or(0, |all| amount.times(10).times_in(all.times(tenths)))
+        };
+        let requested = requests.iter().filter(|(_, amount)| !amount.is_zero());
+        let pods = node.allocatable.get("pods").map_or(most, |all| Quantity::units(1).times_in(all));
+        let own = requested.map(|(name, amount)| times(name, amount)).min();
+        fit = fit.saturating_add(own.unwrap_or(most).min(pods));
+        if fit >= most {
+            return Some(most);
+        }
+    }
+    Some(fit)
 }
 
 #[cfg(test)]

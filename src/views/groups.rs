@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::times::shown;
-use crate::recovery::waiting::{group_of, size_of};
+use crate::recovery::waiting::group_of;
 use crate::snapshot::{Application, Group, GroupKey, Snapshot};
 use crate::spark::ids::AppKey;
 
@@ -52,7 +52,7 @@ fn report(key: &GroupKey, group: &Group, bound: usize) -> GroupReport {
     GroupReport {
         name: key.name.to_string(),
         scheduler: key.scheduler.to_owned(),
-        size: size_of(group),
+        size: group.size(),
         started: group.started,
         phase: group.phase.as_deref().map(str::to_owned),
         since: created.map(shown),

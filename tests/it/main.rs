@@ -26,6 +26,7 @@ mod exits;
 mod explain;
 mod forged_metadata;
 mod gangs;
+mod gangs_on_nodes;
 mod generated_reviews;
 mod https;
 mod liveness;
