@@ -667,13 +667,21 @@ CRD = {
 }
 
 
+WORKLOADS = {
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "workloads.kueue.x-k8s.io"},
+    "spec": {**CRD["spec"], "group": "kueue.x-k8s.io",
+             "names": {"kind": "Workload", "plural": "workloads", "singular": "workload", "listKind": "WorkloadList"}},
+}
+
+
 def check_installation(helm, kubectl_program, usher, sandbox_program, folder, table):
     """helm install, upgrade and uninstall. Meanwhile the Deployment's process runs with the permissions of its roles."""
     sandbox = Sandbox(sandbox_program, folder)
     running = []
     try:
         kubectl = Kubectl(kubectl_program, sandbox.kubeconfig)
-        sandbox.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
+        for crd in (CRD, WORKLOADS):
+            sandbox.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
         ports = [free_port(), free_port()]
         values = {
             "listenAddress": "127.0.0.1",
@@ -867,6 +875,14 @@ def check_application_run(sandbox, kubectl, folder, failover):
     wait_until("spark-usher reads the existing PodGroup", lambda: f"{account} get podgroups.scheduling.volcano.sh" in sandbox.request("GET", "/sandbox/used"))
     assert sandbox.request("GET", f"{groups}/{name}")["spec"] == {"minMember": 7}
     ok("a PodGroup that spark-usher does not manage is not changed")
+    # Why a pod waits stands on other objects: it is in a queue of Kueue, and in a gang of Volcano.
+    gated = executor("gated-1", "spark-gated")
+    gated["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
+    gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    kubectl("create", "-n", "team-a", "-f", "-", stdin=json.dumps(gated))
+    for what in ("workloads.kueue.x-k8s.io", "events"):
+        wait_until(f"spark-usher lists {what}", lambda: f"{account} list {what}" in sandbox.request("GET", "/sandbox/used"), 60)
+    ok("what schedulers state about pods that wait is read")
     # A StatefulSet, and a Deployment with its ReplicaSet, create executors.
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver-0", "uid": driver["metadata"]["uid"]}
     for kind, name in (("StatefulSet", "set"), ("Deployment", "deployment"), ("ReplicaSet", "replica-set")):

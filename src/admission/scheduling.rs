@@ -72,7 +72,7 @@ pub(super) fn executor(
         priority(context, policy.executor_class.as_deref(), draft);
         return Scheduled { owner_would_regroup: regroups(context, None, draft), starts_with: None };
     }
-    if !choice.takes(context.scheduler_name()) {
+    if !choice.takes(named_scheduler(context, scheduler)) {
         return keep_scheduler(context, draft);
     }
     draft.reason = Reason::SchedulingSet;
@@ -102,9 +102,7 @@ pub(super) fn executor(
     if let Some((scheduling, scheduler)) = first.filter(|_| counted) {
         keep_numbers(scheduling, scheduler, &mut metadata);
     }
-    if let Some(name) = &choice.name {
-        draft.mutations.push(Mutation::SchedulerName(name.to_string()));
-    }
+    set_scheduler(context, &choice, draft);
     set_queue(context, &choice, queue, effective.queue.as_deref(), draft);
     set_application(scheduler, application, draft);
     early_pods(context, scheduler, shape, draft);
@@ -143,9 +141,28 @@ pub(super) fn executor(
         .and_then(|(scheduling, _)| scheduling.priority_class.as_deref().filter(|_| policy.executor_class.is_some()));
     priority(context, class.or(policy.executor_class.as_deref()), draft);
     // With an owner, the driver's workload would become the group of its executors too.
-    let by_top_owner = scheduler.groups_by_top_owner && driver.is_some_and(|driver| driver.has_workload);
+    let name = choice.name.as_deref().or(context.scheduler_name()).unwrap_or(DEFAULT_SCHEDULER);
+    // Without an owner, the pod stays in the gang that it names.
+    let by_top_owner = !scheduler.top_owner_kinds.is_empty()
+        && (!ours || driver.is_some_and(|driver| regroup::by_driver(driver, name, Some(scheduler.kind))));
     let owner_would_regroup = by_top_owner || regroups(context, choice.name.as_deref(), draft);
     Scheduled { owner_would_regroup, starts_with }
+}
+
+/// The scheduler that a pod names: by a label that replaces `schedulerName` inside that scheduler, else by `schedulerName`.
+fn named_scheduler<'c>(context: &'c MutationContext<'_, '_>, scheduler: &GangScheduler) -> Option<&'c str> {
+    let by_label = scheduler.scheduler_label.and_then(|key| context.pod.label(key)).filter(|name| !name.is_empty());
+    by_label.or(context.scheduler_name())
+}
+
+/// Sets the scheduler's name, and a label that would replace it.
+fn set_scheduler(context: &MutationContext<'_, '_>, choice: &SchedulerChoice, draft: &mut Draft<'_>) {
+    let Some(name) = &choice.name else { return };
+    draft.mutations.push(Mutation::SchedulerName(name.to_string()));
+    let label = choice.gang_scheduler.scheduler_label;
+    if let Some(key) = label.filter(|key| context.pod.label(key).is_some()) {
+        draft.mutations.push(Mutation::SetMetadata(MetadataField::Label, key, name.to_string()));
+    }
 }
 
 /// Whether the driver's gang has started and has a count that can never change: a new member would wait until as many can run together
@@ -207,13 +224,11 @@ pub(super) fn driver(
         priority(context, policy.driver_class.as_deref(), draft);
         return;
     }
-    if !effective.scheduler.takes(context.scheduler_name()) {
+    if !effective.scheduler.takes(named_scheduler(context, scheduler)) {
         keep_scheduler(context, draft);
         return;
     }
-    if let Some(name) = &effective.scheduler.name {
-        draft.mutations.push(Mutation::SchedulerName(name.to_string()));
-    }
+    set_scheduler(context, &effective.scheduler, draft);
     set_queue(context, &effective.scheduler, None, effective.queue.as_deref(), draft);
     early_pods(context, scheduler, effective.shape, draft);
     let name = application::driver_name(context.review, pod);

@@ -26,6 +26,7 @@ use super::watch::group_resource;
 use crate::annotations;
 use crate::controller::NodeReport;
 use crate::fault_injection::{self, Bug};
+use crate::gang::GangScheduler;
 use crate::hash::hash_of;
 use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
@@ -508,8 +509,11 @@ impl Writer {
             if let Some(owner) = owner {
                 map.insert("ownerReferences".into(), json!([owner_reference(owner)]));
             }
-            if started {
-                map.insert("annotations".into(), json!({annotations::STARTED: "true"}));
+            let fixed = GangScheduler::of_kind(key.scheduler).map_or(&[][..], |scheduler| scheduler.group_annotations);
+            let all = fixed.iter().copied().chain(started.then_some((annotations::STARTED, "true")));
+            let all: serde_json::Map<String, Value> = all.map(|(key, value)| (key.to_owned(), value.into())).collect();
+            if !all.is_empty() {
+                map.insert("annotations".into(), all.into());
             }
         }
         let object = json!({"apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec});

@@ -8,6 +8,10 @@ use crate::annotations::MetadataField;
 const GROUP_KEYS: &[(MetadataField, &str)] =
     &[(MetadataField::Annotation, "pod-group-name"), (MetadataField::Label, "kai.scheduler/subgroup-name")];
 
+/// A pod with this annotation keeps the group that it names (`pkg/podgrouper/pod_controller.go`).
+const SKIP: (MetadataField, &str) = (MetadataField::Annotation, "kai.scheduler/skip-podgrouper");
+const GANG_KEYS: &[(MetadataField, &str)] = &[GROUP_KEYS[0], GROUP_KEYS[1], SKIP];
+
 pub(super) static KAI: GangScheduler = GangScheduler {
     kind: "kai",
     default_name: Some("kai-scheduler"),
@@ -16,10 +20,38 @@ pub(super) static KAI: GangScheduler = GangScheduler {
     // `plugins/defaultgrouper/default_grouper.go`, calculateQueueName.
     fallback_queue_keys: &[(MetadataField::Label, "project")],
     queue_suffix: Some("kai.scheduler/node-pool"),
-    gang_keys: GROUP_KEYS,
+    gang_keys: GANG_KEYS,
     // Its podgrouper writes them.
     own_keys: GROUP_KEYS,
     accounts: &["system:serviceaccount:kai-scheduler:*"],
-    groups_by_top_owner: true,
+    // `pkg/podgrouper/podgrouper/hub/hub.go`, without those that its grouper skips (Workflow, TrainJob). Of other kinds, such as
+    // SparkApplication, its role allows no read, and the pod itself is the topmost owner (`podgrouper.go`, handleGetOwnerError).
+    top_owner_kinds: &[
+        "AmlJob",
+        "CronJob",
+        "Deployment",
+        "DevWorkspace",
+        "JAXJob",
+        "Job",
+        "JobSet",
+        "LeaderWorkerSet",
+        "MPIJob",
+        "Notebook",
+        "PipelineRun",
+        "PodCliqueSet",
+        "PodGangSet",
+        "PyTorchJob",
+        "RayCluster",
+        "RayJob",
+        "RayService",
+        "ReplicaSet",
+        "ScheduledWorkflow",
+        "SeldonDeployment",
+        "Service",
+        "StatefulSet",
+        "TFJob",
+        "TaskRun",
+        "XGBoostJob",
+    ],
     ..BASE
 };

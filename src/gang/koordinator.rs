@@ -17,6 +17,15 @@ const GROUPS: &str = "gang.scheduling.koordinator.sh/groups";
 const LIGHTWEIGHT_NAME: &str = "pod-group.scheduling.sigs.k8s.io/name";
 const LIGHTWEIGHT_MIN_AVAILABLE: &str = "pod-group.scheduling.sigs.k8s.io/min-available";
 
+/// Whether a replacement waits for all others again: with `once-satisfied`, the default unless `CoschedulingArgs.defaultMatchPolicy` says
+/// otherwise, it does not. Read of a PodGroup, too (`pkg/scheduler/plugins/coscheduling/core/gang.go`).
+const MATCH_POLICY: &str = "gang.scheduling.koordinator.sh/match-policy";
+const ONCE_SATISFIED: &str = "once-satisfied";
+const MATCH_POLICY_ALIAS: &str = "pod-group.scheduling.sigs.k8s.io/match-policy";
+const MODE: &str = "gang.scheduling.koordinator.sh/mode";
+/// Replaces schedulerName inside koord-scheduler (`apis/extension/multi_scheduler.go`, since 1.7).
+const SCHEDULER_NAME: &str = "scheduling.koordinator.sh/scheduler-name";
+
 pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     kind: "koordinator",
     default_name: Some("koord-scheduler"),
@@ -24,14 +33,24 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
     group_key: GroupKeyField::Metadata(MetadataField::Label, "pod-group.scheduling.sigs.k8s.io"),
     more_group_keys: &[(MetadataField::Label, LIGHTWEIGHT_NAME), (MetadataField::Annotation, NAME)],
     queue_key: Some((MetadataField::Label, "quota.scheduling.koordinator.sh/name")),
-    more_keys: &[(MetadataField::Annotation, NAME), (MetadataField::Annotation, MIN_AVAILABLE)],
+    scheduler_label: Some(SCHEDULER_NAME),
+    group_annotations: &[(MATCH_POLICY, ONCE_SATISFIED)],
+    more_keys: &[
+        (MetadataField::Annotation, NAME),
+        (MetadataField::Annotation, MIN_AVAILABLE),
+        (MetadataField::Annotation, MATCH_POLICY),
+        (MetadataField::Label, SCHEDULER_NAME),
+    ],
     gang_keys: &[
         (MetadataField::Annotation, NAME),
         (MetadataField::Annotation, MIN_AVAILABLE),
+        (MetadataField::Annotation, MATCH_POLICY),
+        (MetadataField::Annotation, MODE),
         (MetadataField::Annotation, TOTAL_NUMBER),
         (MetadataField::Annotation, GROUPS),
         (MetadataField::Label, LIGHTWEIGHT_NAME),
         (MetadataField::Label, LIGHTWEIGHT_MIN_AVAILABLE),
+        (MetadataField::Annotation, MATCH_POLICY_ALIAS),
     ],
     accounts: &["system:serviceaccount:koordinator-system:*"],
     apis: &[GroupApi {
@@ -57,7 +76,9 @@ fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
     match request.numbers {
         Some(numbers) => {
             metadata.annotation(NAME, request.group);
-            metadata.annotation(MIN_AVAILABLE, numbers.members.to_string());
+            // The numbers of the first pod hold until the last member is deleted, and the application may shrink.
+            metadata.annotation(MIN_AVAILABLE, numbers.least.to_string());
+            metadata.annotation(MATCH_POLICY, ONCE_SATISFIED);
         }
         // Name and number must be set together.
         None => metadata.unknown = &[annotations::MIN_MEMBER],
@@ -71,7 +92,7 @@ mod tests {
 
     #[test]
     fn annotations_contain_gang_name_and_min_available_or_nothing() {
-        let numbers = Numbers { members: 3, resources: None, fixed: true };
+        let numbers = Numbers { members: 5, least: 3, resources: None, fixed: false };
         let request = |membership, numbers| MemberRequest {
             shape: Shape::Executors,
             membership,
@@ -91,7 +112,8 @@ mod tests {
             both.set,
             [
                 (MetadataField::Annotation, NAME, "g".to_owned()),
-                (MetadataField::Annotation, MIN_AVAILABLE, "3".to_owned())
+                (MetadataField::Annotation, MIN_AVAILABLE, "3".to_owned()),
+                (MetadataField::Annotation, MATCH_POLICY, ONCE_SATISFIED.to_owned()),
             ]
         );
         assert!(both.no_group_key);

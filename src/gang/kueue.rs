@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn group_requires_fixed_known_size_and_counted_pod() {
-        let numbers = |fixed| Numbers { members: 3, resources: None, fixed };
+        let numbers = |fixed| Numbers { members: 3, least: 3, resources: None, fixed };
         let fixed = metadata(Shape::Executors, Some(&numbers(true)), true);
         assert!(!fixed.no_group_key && fixed.set.contains(&(MetadataField::Annotation, TOTAL, "3".to_owned())));
         assert!(metadata(Shape::Executors, Some(&numbers(false)), true).not_fixed);

@@ -57,8 +57,13 @@ pub struct GangScheduler {
     pub auto_group_prefix: Option<&'static str>,
     /// Accounts of its controllers, with * and ?, as its own manifests install them.
     pub accounts: &'static [&'static str],
-    /// Whether it groups a pod by its topmost owner, so that an owner may change the group.
-    pub groups_by_top_owner: bool,
+    /// The label that replaces `schedulerName` inside the scheduler.
+    pub scheduler_label: Option<&'static str>,
+    /// Annotations of its PodGroups.
+    pub group_annotations: &'static [(&'static str, &'static str)],
+    /// The kinds of objects that, if they own a pod's topmost owner that is a pod, decide the group of the pod; empty if the scheduler
+    /// does not group by owners.
+    pub top_owner_kinds: &'static [&'static str],
     /// Whether an owner without a gang key would put an executor into its driver's group.
     pub groups_by_owner: bool,
     /// Keys of pods whose affinity must stay equal to that of others: the members of a group, or placeholders that copy it.
@@ -97,7 +102,9 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     own_keys: &[],
     auto_group_prefix: None,
     accounts: &[],
-    groups_by_top_owner: false,
+    scheduler_label: None,
+    group_annotations: &[],
+    top_owner_kinds: &[],
     groups_by_owner: false,
     keeps_affinity: &[],
     apis: &[],

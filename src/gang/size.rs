@@ -14,6 +14,8 @@ const OLD_BATCH_SIZE: u32 = 5;
 pub struct Numbers {
     /// Number of executors.
     pub members: u32,
+    /// How many the application never has fewer of: under dynamic allocation its minimum, at least 1.
+    pub least: u32,
     /// The requests of one executor, if known.
     pub resources: Option<ResourceList>,
     /// Whether that number is fixed for the application's whole life.
@@ -97,7 +99,11 @@ impl SizeFacts<'_> {
     pub fn numbers(&self, resources: Option<ResourceList>) -> Option<Numbers> {
         let sizes = SizeFacts { started: false, created: 0, ..*self }.sizes()?;
         let fixed = matches!(self.conf.map(|conf| conf.allocation), Some(Ok(Allocation::Static { .. })));
-        Some(Numbers { members: sizes.wanted, resources, fixed })
+        let least = match self.conf.map(|conf| conf.allocation) {
+            Some(Ok(Allocation::Dynamic { min, .. })) => min.max(1).min(sizes.wanted),
+            _ => sizes.wanted,
+        };
+        Some(Numbers { members: sizes.wanted, least, resources, fixed })
     }
 }
 
@@ -240,10 +246,10 @@ mod tests {
     fn numbers_require_known_size_and_are_fixed_for_static_allocation() {
         let conf = fixed(3);
         let facts = SizeFacts { conf: Some(&conf), started: true, ..Default::default() };
-        assert_eq!(facts.numbers(None), Some(Numbers { members: 3, resources: None, fixed: true }));
+        assert_eq!(facts.numbers(None), Some(Numbers { members: 3, least: 3, resources: None, fixed: true }));
         let conf = dynamic(1, 4);
         let facts = SizeFacts { conf: Some(&conf), ..Default::default() };
-        assert_eq!(facts.numbers(None), Some(Numbers { members: 4, resources: None, fixed: false }));
+        assert_eq!(facts.numbers(None), Some(Numbers { members: 4, least: 1, resources: None, fixed: false }));
         let running = SizeFacts { started: true, ..facts };
         let created = SizeFacts { created: 4, live: 1, ..facts };
         for later in [running, created] {

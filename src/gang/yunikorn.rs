@@ -117,6 +117,7 @@ mod tests {
     fn numbers() -> Numbers {
         Numbers {
             members: 3,
+            least: 3,
             resources: Some(ResourceList::from_json(r#"{"cpu":"1","memory":"1408Mi"}"#).unwrap()),
             fixed: true,
         }

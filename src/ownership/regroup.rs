@@ -1,7 +1,7 @@
 //! Whether an ownerReference would move an executor into another group: some schedulers group pods by their owners.
 
 use crate::gang::{GangScheduler, GroupKeyField, TABLE};
-use crate::snapshot::SchedulingFields;
+use crate::snapshot::{DriverPod, SchedulingFields};
 
 /// Whether an ownerReference to the driver would move an executor into the driver's own group, as on Volcano an executor without
 /// a group key. `name` is the executor's `schedulerName`, `kind` the scheduler type that its policy gives it, `has_key` whether
@@ -16,11 +16,22 @@ pub fn by_owner_of(scheduling: &SchedulingFields) -> bool {
     by_owner(&scheduling.scheduler_name, kind, |key| key.of_fields(scheduling).is_some())
 }
 
-/// Whether an executor's scheduler groups pods by their topmost owner, as KAI does: the workload that owns a driver would
-/// become the group of its executors too.
-pub fn by_top_owner_of(scheduling: &SchedulingFields) -> bool {
-    let kind = scheduling.set_by().map(|(_, kind)| kind);
-    schedulers(&scheduling.scheduler_name, kind).any(|scheduler| scheduler.groups_by_top_owner)
+/// Whether an ownerReference to this driver would move an executor out of its application's group, on a scheduler that groups pods by
+/// their topmost owner, as KAI does: a workload that owns the driver would become the group, a driver with several owners has none, and
+/// KAI does not find a driver of another scheduler (`pkg/podgrouper/podgrouper/podgrouper.go`, getResourceOwners). `name` and `kind`
+/// are those of the executor, as in [`by_owner`].
+pub fn by_driver(driver: &DriverPod, name: &str, kind: Option<&str>) -> bool {
+    schedulers(name, kind).filter(|scheduler| !scheduler.top_owner_kinds.is_empty()).any(|scheduler| {
+        let decides = |owner: &str| scheduler.top_owner_kinds.contains(&owner);
+        driver.owner_kinds.len() > 1
+            || driver.owner_kinds.iter().any(|owner| decides(owner))
+            || *driver.scheduling.scheduler_name != *name
+    })
+}
+
+/// [`by_driver`] for an executor of the snapshot.
+pub fn by_driver_of(driver: &DriverPod, scheduling: &SchedulingFields) -> bool {
+    by_driver(driver, &scheduling.scheduler_name, scheduling.set_by().map(|(_, kind)| kind))
 }
 
 /// The schedulers that may read a pod: by its `schedulerName`, or by the type that its policy gives it.
@@ -42,16 +53,39 @@ mod tests {
         );
     }
 
+    fn driver(json: &str) -> DriverPod {
+        let pod = crate::spark::pod::Pod::read_whole(json.as_bytes()).expect("a pod");
+        DriverPod::of(&pod, crate::gang::scheduling_keys())
+    }
+
+    /// A driver of this scheduler, with owners of these kinds.
+    fn owned(scheduler: &str, kinds: &[&str]) -> DriverPod {
+        let owner = |kind: &&str| serde_json::json!({"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": true});
+        let owners: Vec<serde_json::Value> = kinds.iter().map(owner).collect();
+        driver(
+            &serde_json::json!({"metadata": {"name": "d", "namespace": "n", "uid": "u", "ownerReferences": owners},
+                "spec": {"schedulerName": scheduler}})
+            .to_string(),
+        )
+    }
+
     #[test]
-    fn only_kai_groups_by_top_owner() {
-        let by_name = |name: &str| SchedulingFields { scheduler_name: name.into(), ..SchedulingFields::default() };
-        let schedulers: Vec<&str> = TABLE
-            .iter()
-            .filter_map(|scheduler| scheduler.default_name)
-            .filter(|name| by_top_owner_of(&by_name(name)))
-            .collect();
-        assert_eq!(schedulers, ["kai-scheduler"]);
-        let by_policy = SchedulingFields { by: Some("batch/kai".into()), ..by_name("kai-2") };
-        assert!(by_top_owner_of(&by_policy));
+    fn kai_groups_executors_by_the_workload_of_their_driver() {
+        let kai = |driver: &DriverPod| by_driver(driver, "kai-scheduler", None);
+        assert!(!kai(&owned("kai-scheduler", &[])));
+        for kind in ["Job", "CronJob", "StatefulSet", "Deployment", "ReplicaSet", "JobSet", "Notebook"] {
+            assert!(kai(&owned("kai-scheduler", &[kind])), "{kind}");
+        }
+        // Its podgrouper may not read a SparkApplication, and skips the others.
+        for kind in ["SparkApplication", "Workflow", "TrainJob", "Pod"] {
+            assert!(!kai(&owned("kai-scheduler", &[kind])), "{kind}");
+        }
+        assert!(kai(&owned("kai-scheduler", &["SparkApplication", "Tenant"])), "it refuses several owners");
+        assert!(kai(&owned("default-scheduler", &[])), "it does not find a driver of another scheduler");
+        assert!(by_driver(&owned("kai-2", &["Job"]), "kai-2", Some("kai")), "under another name, by the policy");
+        let others = TABLE.iter().filter(|scheduler| scheduler.kind != "kai").filter_map(|row| row.default_name);
+        for name in others {
+            assert!(!by_driver(&owned("default-scheduler", &["Job", "x"]), name, None), "{name}");
+        }
     }
 }

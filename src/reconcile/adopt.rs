@@ -95,7 +95,7 @@ fn decide(context: &PlanContext<'_>, template: &Template) -> Option<Verdict> {
         {
             Some(refuse("that pod is the driver of another application"))
         }
-        DriverLiveness::Alive(driver) if driver.has_workload && regroup::by_top_owner_of(&template.scheduling) => None,
+        DriverLiveness::Alive(driver) if regroup::by_driver_of(&driver, &template.scheduling) => None,
         DriverLiveness::Alive(driver) => Some(Verdict::Adopt(driver, found.source)),
     }
 }

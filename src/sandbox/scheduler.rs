@@ -183,9 +183,14 @@ fn gang(api: &Api, pod: &Value) -> Gang {
         for (name, amount) in entries(&found, &["spec", "minResources"]) {
             min_resources.set(name, amount.parse().unwrap_or(Quantity::ZERO));
         }
-        Gang::Of { name: name.to_owned(), min, min_resources, once: false }
+        // Koordinator ignores minResources; with its match-policy once-satisfied, a gang that has started waits no more.
+        let once = find(&found, "annotations", "gang.scheduling.koordinator.sh/match-policy") == Some("once-satisfied");
+        if groups == ["scheduling.sigs.k8s.io"] {
+            min_resources = ResourceList::default();
+        }
+        Gang::Of { name: name.to_owned(), min, min_resources, once }
     };
-    // Koordinator's match-policy once-satisfied, and Kueue's admission.
+    // Koordinator's annotations with match-policy once-satisfied, and Kueue's admission.
     let counted = |name: &str, count: &str| Gang::Of {
         name: name.to_owned(),
         min: count.parse().unwrap_or(1),

@@ -8,7 +8,7 @@ use std::time::Instant;
 use smol_str::SmolStr;
 
 use super::generated::{is_automatic, kept_signed_name};
-use super::owner::{MAX_NAME, MAX_UID, Owner, bounded};
+use super::owner::{MAX_NAME, MAX_UID, Owner, bounded, other_owners, owner_kinds};
 use crate::annotations::{self, MetadataField, Overrides};
 use crate::signature::{Creator, Signature, StatedCreator};
 use crate::spark::diagnostics::PodDiagnostics;
@@ -238,6 +238,8 @@ pub struct DriverPod {
     pub overrides: Overrides,
     /// Whether its controlling owner is a workload: a StatefulSet, a Job …
     pub has_workload: bool,
+    /// The kinds of its owners.
+    pub owner_kinds: Box<[Arc<str>]>,
     /// This pod as a creator of executors.
     pub creator: Creator,
     /// Its own creator, as the pod states it.
@@ -343,8 +345,6 @@ pub const MAX_ENTRY: usize = 2048;
 const MAX_ADDRESS: usize = 45;
 /// Longest `policy/scheduler-type`: a policy's name has at most 40 characters.
 const MAX_BY: usize = 64;
-/// At most this many owners are kept beside the controlling one.
-const MAX_OTHER_OWNERS: usize = 8;
 /// Longest note `how/name/uid` that is kept.
 const MAX_NOTE: usize = MAX_NAME + MAX_UID + 32;
 /// A namespace.
@@ -541,6 +541,7 @@ impl DriverPod {
             conf_map: pod.spec.conf_map.as_deref().map(|name| bounded(name, MAX_NAME + 1)),
             overrides: Overrides::read(|key| pod.annotation(key)),
             has_workload: pod.controller().is_some_and(|owner| !owner.is_pod()),
+            owner_kinds: owner_kinds(pod),
             creator: Creator::of_pod(
                 pod.metadata.name.as_deref().unwrap_or_default(),
                 pod.metadata.uid.as_deref().unwrap_or_default(),
@@ -556,15 +557,6 @@ impl DriverPod {
 }
 
 /// The pods that own an executor beside its controlling owner.
-fn other_owners(pod: &Pod<'_>) -> Box<[Owner]> {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    owners
-        .filter(|owner| owner.is_pod() && owner.controller != Some(true))
-        .take(MAX_OTHER_OWNERS)
-        .map(Owner::of)
-        .collect()
-}
-
 /// A driver has exited if its pod's phase is terminal, or if its own container exited for good while a sidecar keeps the pod running.
 fn life(pod: &Pod<'_>) -> DriverPhase {
     match pod.status.phase.as_deref() {

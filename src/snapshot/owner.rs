@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::signature::Creator;
 use crate::spark::ids::PodKey;
-use crate::spark::pod::OwnerReference;
+use crate::spark::pod::{OwnerReference, Pod};
 use crate::text::{is_dns_subdomain, truncated};
 
 /// The longest name of an object.
@@ -166,4 +166,22 @@ impl Workload {
 /// At most `most` bytes of a tenant's text. A truncated text equals no real name and no real uid.
 pub(crate) fn bounded(text: &str, most: usize) -> Arc<str> {
     truncated(text, most).into()
+}
+/// At most this many owners of a pod are kept beside the controlling one.
+const MAX_OTHER_OWNERS: usize = 8;
+
+/// The owners of a pod that are pods, beside the controlling one.
+pub(super) fn other_owners(pod: &Pod<'_>) -> Box<[Owner]> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners
+        .filter(|owner| owner.is_pod() && owner.controller != Some(true))
+        .take(MAX_OTHER_OWNERS)
+        .map(Owner::of)
+        .collect()
+}
+
+/// The kinds of a pod's owners.
+pub(super) fn owner_kinds(pod: &Pod<'_>) -> Box<[Arc<str>]> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners.take(MAX_OTHER_OWNERS).map(|owner| bounded(&owner.kind, MAX_NAME)).collect()
 }

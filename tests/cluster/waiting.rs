@@ -129,3 +129,20 @@ async fn pod_group_that_is_refused_is_an_event_on_the_driver_and_a_line_of_why()
     eventually("the shortage says it", async || says(&report().to_string())).await;
     app.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_group_of_koordinator_lets_replacements_start() {
+    let cluster = Cluster::start().await;
+    cluster.serve_groups("scheduling.sigs.k8s.io", "v1alpha1").await;
+    let app = cluster.usher("policies: [{name: batch, scheduler: {type: koordinator}}]").await;
+    let driver = pod("nb-driver").driver_of(APP).annotation("spark-usher.io/min-member", "2");
+    let driver = cluster.pod_by(&cluster.client, &driver).await;
+    cluster.phase("nb-driver", "Running").await;
+    cluster.pod_by(&cluster.client_of_pod(&driver).await, &executor(1)).await;
+    let groups = cluster.objects("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup");
+    let found = async || groups.list(&Default::default()).await.unwrap().items.pop();
+    eventually("the PodGroup exists", async || found().await.is_some()).await;
+    let policy = "gang.scheduling.koordinator.sh/match-policy";
+    assert_eq!(found().await.unwrap().annotations()[policy], "once-satisfied");
+    app.stop().await.unwrap();
+}

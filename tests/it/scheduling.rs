@@ -396,15 +396,67 @@ fn driver_with_generate_name_and_its_executors_share_group_name() {
 
 #[test]
 fn kai_executor_gets_no_owner_if_workload_owns_driver() {
-    let owned = |kind| driver().owned_by(kind, "w", "w1");
+    let kai = || driver().spec("schedulerName", "kai-scheduler");
+    let owned = |kind| kai().owned_by(kind, "w", "w1");
     let outcome = |driver: &PodBuilder, kind| {
         by_driver(&executor(1), &snapshot_with(std::slice::from_ref(driver)), &only(policy(kind)))
     };
     let withheld = outcome(&owned("StatefulSet"), "kai");
     assert_eq!(withheld.decision.reason, Reason::OwnerWithheld);
     assert!(!has_owner(&withheld));
-    assert!(has_owner(&outcome(&driver(), "kai")));
+    assert!(has_owner(&outcome(&kai(), "kai")));
+    assert!(has_owner(&outcome(&owned("SparkApplication"), "kai")), "KAI may not read it");
+    assert!(!has_owner(&outcome(&driver(), "kai")), "KAI does not find a driver of another scheduler");
+    // An owner would make KAI overwrite the group that the pod names.
+    let known = snapshot_with(&[kai()]);
+    let named = executor(1).annotation("pod-group-name", "mine");
+    let kept = by_driver(&named, &known, &only(policy("kai")));
+    assert!(kept.decision.reasons.contains(&Reason::GangKept) && !has_owner(&kept));
+    assert_eq!(annotations(&kept)["pod-group-name"], "mine");
     assert!(has_owner(&outcome(&owned("StatefulSet"), "coscheduling")));
+}
+
+/// `scheduling.koordinator.sh/scheduler-name` replaces schedulerName inside koord-scheduler.
+#[test]
+fn label_that_replaces_the_scheduler_counts_as_its_name() {
+    let key = "scheduling.koordinator.sh/scheduler-name";
+    let mut keeps = policy("koordinator");
+    for pod in [executor(1), driver()] {
+        let named = pod.spec("schedulerName", "koord-scheduler").label(key, "other");
+        let kept = by_driver(&named, &cold(), &only(keeps.clone()));
+        assert_eq!(
+            (kept.decision.reason, &kept.object["metadata"]["labels"][key]),
+            (Reason::SchedulerKept, &json!("other"))
+        );
+        keeps.scheduler.replace = Replace::Always;
+        let set = by_driver(&named, &cold(), &only(keeps.clone()));
+        assert_eq!(set.object["metadata"]["labels"][key], "koord-scheduler");
+        assert_eq!(set.object["spec"]["schedulerName"], "koord-scheduler");
+        keeps.scheduler.replace = Replace::Default;
+        let same = by_driver(&named.clone().label(key, "koord-scheduler"), &cold(), &only(keeps.clone()));
+        assert_eq!(same.object["metadata"]["labels"][key], "koord-scheduler");
+    }
+    let without = by_driver(&executor(1), &cold(), &only(keeps));
+    assert!(without.object["metadata"]["labels"].get(key).is_none());
+}
+
+/// The numbers of the first pod hold until the last member is deleted.
+#[test]
+fn dynamic_application_states_its_minimum_in_annotations() {
+    let available = |conf: &str| {
+        let mut koordinator = policy("koordinator");
+        koordinator.gang.membership = Membership::Annotations;
+        let mut cluster = crate::support::planned::Cluster::new(koordinator);
+        cluster.driver(conf);
+        let object = by_driver(&executor(1), &cluster.snapshot, &cluster.policies).object;
+        let annotations = &object["metadata"]["annotations"];
+        assert_eq!(annotations["gang.scheduling.koordinator.sh/match-policy"], "once-satisfied");
+        annotations["gang.scheduling.koordinator.sh/min-available"].clone()
+    };
+    let dynamic = "spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=8";
+    assert_eq!(available("spark.executor.instances=8"), "8");
+    assert_eq!(available(dynamic), "1");
+    assert_eq!(available(&format!("{dynamic}\nspark.dynamicAllocation.minExecutors=3")), "3");
 }
 
 #[test]
