@@ -140,6 +140,7 @@ impl Cluster {
                     created: None,
                     deleting: false,
                     phase: None,
+                    waits: None,
                     spec: spec.clone(),
                 };
                 Some(Change::Related(RelatedChange::Group(key.clone(), group)))

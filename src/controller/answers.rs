@@ -244,7 +244,7 @@ impl Controller {
                     Some(Change::Related(RelatedChange::Quotas(namespace.clone(), quotas)))
                 }
                 (Lookup::Messages(namespace, kind), LookupResult::Messages(messages)) => {
-                    Some(Change::Related(RelatedChange::Messages(namespace.clone(), *kind, messages)))
+                    Some(Change::Related(RelatedChange::Messages(namespace.clone(), kind, messages)))
                 }
                 (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
                     let pod = PodKey::new(namespace, &driver.name);

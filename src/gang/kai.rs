@@ -5,12 +5,11 @@
 use super::scheduler::{BASE, GangScheduler};
 use crate::annotations::MetadataField;
 
-const GROUP_KEYS: &[(MetadataField, &str)] =
-    &[(MetadataField::Annotation, "pod-group-name"), (MetadataField::Label, "kai.scheduler/subgroup-name")];
+const GROUP: (MetadataField, &str) = (MetadataField::Annotation, "pod-group-name");
+const SUBGROUP: (MetadataField, &str) = (MetadataField::Label, "kai.scheduler/subgroup-name");
 
 /// A pod with this annotation keeps the group that it names (`pkg/podgrouper/pod_controller.go`).
 const SKIP: (MetadataField, &str) = (MetadataField::Annotation, "kai.scheduler/skip-podgrouper");
-const GANG_KEYS: &[(MetadataField, &str)] = &[GROUP_KEYS[0], GROUP_KEYS[1], SKIP];
 
 pub(super) static KAI: GangScheduler = GangScheduler {
     kind: "kai",
@@ -20,9 +19,9 @@ pub(super) static KAI: GangScheduler = GangScheduler {
     // `plugins/defaultgrouper/default_grouper.go`, calculateQueueName.
     fallback_queue_keys: &[(MetadataField::Label, "project")],
     queue_suffix: Some("kai.scheduler/node-pool"),
-    gang_keys: GANG_KEYS,
+    gang_keys: &[GROUP, SUBGROUP, SKIP],
     // Its podgrouper writes them.
-    own_keys: GROUP_KEYS,
+    own_keys: &[GROUP, SUBGROUP],
     accounts: &["system:serviceaccount:kai-scheduler:*"],
     // `pkg/podgrouper/podgrouper/hub/hub.go`, without those that its grouper skips (Workflow, TrainJob). Of other kinds, such as
     // SparkApplication, its role allows no read, and the pod itself is the topmost owner (`podgrouper.go`, handleGetOwnerError).

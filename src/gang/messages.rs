@@ -173,10 +173,10 @@ fn words(of: &Value) -> String {
 /// `Insufficient cpu`, Volcano's `overused cpu`, Kueue's `insufficient quota for cpu`, coscheduling's `resource gap: cpu 2100m`.
 pub fn lacking(message: &str) -> Vec<&str> {
     let words = message.split([' ', ',', ';', ':', '(', ')', '[', ']', '\'', '"']).filter(|word| !word.is_empty());
-    let mut words = words.map(|word| word.trim_end_matches('.'));
+    let words = words.map(|word| word.trim_end_matches('.'));
     let mut all = Vec::new();
     let mut before = ["", ""];
-    while let Some(word) = words.next() {
+    for word in words {
         let [second, first] = before;
         let is_lacking = matches!(first, "Insufficient" | "insufficient" | "overused" | "gap")
             || (first == "for" && second == "quota");

@@ -70,7 +70,7 @@ pub fn shortage<'v>(
         *known += count;
     };
     let mut running: Vec<&Executor> = Vec::new();
-    let (mut pending, mut terminating) = (0, Vec::new());
+    let (mut pending, mut terminating, mut member) = (0, Vec::new(), None);
     for executor in executors.filter(|executor| executor.is_live()) {
         match executor.stage() {
             _ if executor.deleting => terminating.push(executor),
@@ -78,6 +78,9 @@ pub fn shortage<'v>(
                 pending += 1;
                 let (kind, message) = waiting::cause(snapshot, key, executor.into());
                 add(kind, 1, message);
+                if kind == ShortageCause::Gang {
+                    member.get_or_insert(executor);
+                }
             }
             _ => running.push(executor),
         }
@@ -105,6 +108,10 @@ pub fn shortage<'v>(
     }
     let says_exits = |kind| matches!(kind, ShortageCause::CrashLoop | ShortageCause::NodeFault | ShortageCause::Exited);
     let recent = if causes.keys().copied().any(says_exits) { String::new() } else { recent(exits, now, |_| true).1 };
+    let never_fits = member.and_then(|member| waiting::never_fits(snapshot, key, member.into()));
+    if let Some(((_, message), never_fits)) = causes.get_mut(&ShortageCause::Gang).zip(never_fits) {
+        *message = format!("{message}; {never_fits}");
+    }
     let mut causes: Vec<CountedCause> =
         causes.into_iter().map(|(kind, (count, message))| CountedCause { kind, count, message }).collect();
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.count));

@@ -69,8 +69,7 @@ pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCa
         let size = group.size().map_or_else(String::new, |size| format!(" of {size}"));
         let refused = refused_group(snapshot, key, pod.scheduling)
             .map(|(_, why)| format!("the API server refused its change: {why}"));
-        let parts = [refused, never_fits(snapshot, group, pod), said(snapshot, key, pod)];
-        let why: Vec<String> = parts.into_iter().flatten().collect();
+        let why: Vec<String> = refused.into_iter().chain(said(snapshot, key, pod)).collect();
         let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
         return (ShortageCause::Gang, format!("gang {}{size} has not started{why}", group_key.name));
     }
@@ -133,9 +132,9 @@ pub fn says_more(message: &str, than: &str) -> bool {
     names_resource(message) && !names_resource(than)
 }
 
-/// That the nodes have no room for a gang even if they are empty.
-fn never_fits(snapshot: &Snapshot, group: &Group, pod: Waiting<'_>) -> Option<String> {
-    let size = group.size()?;
+/// That the nodes have no room for the gang of a pod that waits, even if they were empty. Looks at every node.
+pub(super) fn never_fits(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> Option<String> {
+    let size = waiting_group(snapshot, key, pod.scheduling)?.1.size()?;
     let nodes = snapshot.nodes.values().filter(|node| node.ready && !node.cordoned);
     let fit = room(nodes.map(|node| &**node), pod.requests, size, Share::Whole).filter(|fit| *fit < size)?;
     Some(format!("even if they were empty, the nodes would have room for {fit} of its executors only"))

@@ -127,7 +127,7 @@ fn gang_that_is_larger_than_the_cluster_never_fits_and_the_report_says_so() {
     assert_eq!(
         message(&["3", "5500m"]),
         format!(
-            "gang g of 4 has not started: even if they were empty, the nodes would have room for 3 of its executors only; {NOT_READY}"
+            "gang g of 4 has not started: {NOT_READY}; even if they were empty, the nodes would have room for 3 of its executors only"
         )
     );
     assert_eq!(message(&["3", "6"]), format!("gang g of 4 has not started: {NOT_READY}"));
