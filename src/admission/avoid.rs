@@ -43,6 +43,19 @@ pub(super) fn suspect_nodes(
     starts_with: Option<u64>,
     draft: &mut Draft<'_>,
 ) {
+    avoid(context, policies, driver, starts_with, draft);
+    if !draft.changes(annotations::AVOIDS_NODES) {
+        draft.mutations.push(Mutation::RemoveMetadata(annotations::AVOIDS_NODES));
+    }
+}
+
+fn avoid(
+    context: &MutationContext<'_, '_>,
+    policies: &Policies,
+    driver: Option<&DriverPod>,
+    starts_with: Option<u64>,
+    draft: &mut Draft<'_>,
+) {
     let avoided = &context.snapshot.avoided_nodes;
     let spec = &context.pod.spec;
     if avoided.is_empty() || spec.node_name.as_deref().is_some_and(|name| !name.is_empty()) {
@@ -83,18 +96,23 @@ pub(super) fn suspect_nodes(
         return;
     }
     if let Some(members) = starts_with {
-        let without = |name: &Arc<str>| !nodes.contains(&name) && !present.contains(&&**name);
-        let others = context.snapshot.nodes.iter().filter(|(name, node)| without(name) && !is_reserved(node));
-        let fit = fits(context.pod, others, &requirements, members);
-        if let Some(fit) = fit.filter(|fit| *fit < members) {
+        let all: HashSet<&str> = nodes.iter().map(|name| &***name).chain(present.iter().copied()).collect();
+        let others = context.snapshot.nodes.iter().filter(|(name, node)| !all.contains(&***name) && !is_reserved(node));
+        let room = match fits(context.pod, others, &requirements, members) {
+            Room::Enough => None,
+            Room::For(fit) => {
+                Some(format!("the others would have room for {fit} of the {members} that start together"))
+            }
+            Room::NotCounted => {
+                Some(format!("its requirements are too many to tell whether the others have room for {members}"))
+            }
+        };
+        if let Some(why) = room {
             draft.set_annotation(annotations::AVOIDS_NODES, "false".to_owned());
-            let sentence = format!(
-                "the executor does not avoid nodes on which executors fail: the others would have room for {fit} of the {members} that start together"
-            );
+            let sentence = format!("the executor does not avoid nodes on which executors fail: {why}");
             return draft.note(Reason::NodesNotAvoided, sentence);
         }
     }
-    draft.mutations.push(Mutation::RemoveMetadata(annotations::AVOIDS_NODES));
     let Some(affinity) = merged(affinity, &nodes) else { return };
     draft.mutations.push(Mutation::Affinity(affinity));
     let names = nodes.iter().take(3).map(|name| name.to_string()).collect::<Vec<_>>().join(", ");
@@ -102,27 +120,39 @@ pub(super) fn suspect_nodes(
     draft.note(Reason::NodesAvoided, format!("the executor avoids nodes on which executors fail: {names}{more}"));
 }
 
-/// How many pods like this one these nodes would have room for, counted up to `most`, were no other pods on them; `None` if that is not
-/// known.
+/// For how many pods like one there is room.
+enum Room {
+    /// For as many as start together; or the nodes do not state what is allocatable.
+    Enough,
+    /// For so many only.
+    For(u64),
+    /// The pod's requirements are too many.
+    NotCounted,
+}
+
+/// Whether these nodes would have room for `members` pods like this one, were no other pods on them.
 fn fits<'n>(
     pod: &Pod<'_>,
     nodes: impl Iterator<Item = (&'n Arc<str>, &'n Arc<Node>)>,
     requirements: &NodeRequirements<'_>,
-    most: u64,
-) -> Option<u64> {
-    let mut work = Work::new(MAX_STEPS);
+    members: u64,
+) -> Room {
+    let Some(body) = pod.body.read() else { return Room::Enough };
+    let (requests, mut work) = (resources::of_pod(&body), Work::new(MAX_STEPS));
     let nodes = nodes.filter(|(_, node)| node.ready && !node.cordoned);
-    let usable: Vec<&Node> = nodes
+    let mut usable = nodes
         .filter(|(name, node)| requirements.allow(name, |key| node.label(key), &mut work))
         .map(|(_, node)| &**node)
-        .collect();
-    if work.is_exceeded() {
-        return None;
+        .peekable();
+    if usable.peek().is_none() {
+        drop(usable);
+        return if work.is_exceeded() { Room::NotCounted } else { Room::For(0) };
     }
-    if usable.is_empty() {
-        return Some(0);
+    match room(usable, &requests, members, Share::WithoutDaemons) {
+        Some(fit) if fit < members && work.is_exceeded() => Room::NotCounted,
+        Some(fit) if fit < members => Room::For(fit),
+        Some(_) | None => Room::Enough,
     }
-    room(usable.into_iter(), &resources::of_pod(&pod.body.read()?), most, Share::WithoutDaemons)
 }
 
 fn note_not_avoided(draft: &mut Draft<'_>) {

@@ -70,10 +70,10 @@ pub(super) fn executor(
     if scheduler.kind == gang::NONE.kind {
         draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
         priority(context, policy.executor_class.as_deref(), draft);
-        return Scheduled { owner_would_regroup: regroups(context, None, draft), starts_with: None };
+        return Scheduled { owner_would_regroup: regroups(context, None, driver, draft), starts_with: None };
     }
     if !choice.takes(named_scheduler(context, scheduler)) {
-        return keep_scheduler(context, draft);
+        return keep_scheduler(context, driver, draft);
     }
     draft.reason = Reason::SchedulingSet;
     let group = first
@@ -108,8 +108,11 @@ pub(super) fn executor(
     early_pods(context, scheduler, shape, draft);
     let key =
         GroupKey { namespace: (&*review.namespace).into(), name: group.as_str().into(), scheduler: scheduler.kind };
+    // An earlier application of that name may have left its PodGroup.
+    let is_its = |owner: &Owner| driver.is_some_and(|driver| driver.uid == owner.uid);
     let present = snapshot.groups.get(&key).map(|group| &**group);
-    let has_started = gang_has_started(context, scheduler, present, driver);
+    let present = present.filter(|group| !group.deleting && group.owner.as_ref().is_none_or(is_its));
+    let has_started = gang_has_started(context, scheduler, present);
     if has_started && counted {
         let sentence =
             format!("gang {group} has started, and its count cannot change: the executor is scheduled alone");
@@ -131,8 +134,19 @@ pub(super) fn executor(
             "the executor does not have the default resource profile: its gang does not count it".to_owned(),
         );
     }
-    let waits = ours && joins && counted && shape == Shape::Executors;
-    let starts_with = if waits { starts_with(context, effective, present, driver) } else { None };
+    let by_number = metadata.set.iter().any(|(place, key, _)| scheduler.more_group_keys.contains(&(*place, *key)));
+    let waits = ours && counted && shape == Shape::Executors;
+    let starts_with = if waits && by_number {
+        let ran: usize = app.map_or(0, |app| app.by_template().iter().map(|counts| counts.ran).sum());
+        numbers
+            .as_ref()
+            .map(|numbers| u64::from(numbers.least))
+            .filter(|least| usize::try_from(*least).is_ok_and(|least| ran < least))
+    } else if waits && joins {
+        starts_with(context, effective, present, driver)
+    } else {
+        None
+    };
     for (place, key, value) in metadata.set {
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
@@ -141,11 +155,7 @@ pub(super) fn executor(
         .and_then(|(scheduling, _)| scheduling.priority_class.as_deref().filter(|_| policy.executor_class.is_some()));
     priority(context, class.or(policy.executor_class.as_deref()), draft);
     // With an owner, the driver's workload would become the group of its executors too.
-    let name = choice.name.as_deref().or(context.scheduler_name()).unwrap_or(DEFAULT_SCHEDULER);
-    // Without an owner, the pod stays in the gang that it names.
-    let by_top_owner = !scheduler.top_owner_kinds.is_empty()
-        && (!ours || driver.is_some_and(|driver| regroup::by_driver(driver, name, Some(scheduler.kind))));
-    let owner_would_regroup = by_top_owner || regroups(context, choice.name.as_deref(), draft);
+    let owner_would_regroup = regroups(context, Some(&choice), driver, draft);
     Scheduled { owner_would_regroup, starts_with }
 }
 
@@ -167,20 +177,9 @@ fn set_scheduler(context: &MutationContext<'_, '_>, choice: &SchedulerChoice, dr
 
 /// Whether the driver's gang has started and has a count that can never change: a new member would wait until as many can run together
 /// as started.
-fn gang_has_started(
-    context: &MutationContext<'_, '_>,
-    scheduler: &GangScheduler,
-    group: Option<&Group>,
-    driver: Option<&DriverPod>,
-) -> bool {
-    let is_fixed =
-        context.snapshot.apis.as_ref().and_then(|apis| apis.get(scheduler.kind)).is_some_and(|api| !api.count_mutable);
-    if !is_fixed {
-        return false;
-    }
-    // An earlier application of that name may have left its PodGroup.
-    let is_its = |owner: &Owner| driver.is_some_and(|driver| driver.uid == owner.uid);
-    group.is_some_and(|group| group.started && group.owner.as_ref().is_none_or(is_its))
+fn gang_has_started(context: &MutationContext<'_, '_>, scheduler: &GangScheduler, group: Option<&Group>) -> bool {
+    let api = context.snapshot.apis.as_ref().and_then(|apis| apis.get(scheduler.kind));
+    api.is_some_and(|api| !api.count_mutable) && group.is_some_and(|group| group.started)
 }
 
 /// How many executors of a gang start together: as its PodGroup says, else as the application's configuration does. `None` if that is not
@@ -225,7 +224,7 @@ pub(super) fn driver(
         return;
     }
     if !effective.scheduler.takes(named_scheduler(context, scheduler)) {
-        keep_scheduler(context, draft);
+        keep_scheduler(context, None, draft);
         return;
     }
     set_scheduler(context, &effective.scheduler, draft);
@@ -261,26 +260,33 @@ pub(super) fn driver(
 }
 
 /// The pod names another scheduler and the policy keeps it: no scheduling field changes.
-fn keep_scheduler(context: &MutationContext<'_, '_>, draft: &mut Draft<'_>) -> Scheduled {
+fn keep_scheduler(context: &MutationContext<'_, '_>, driver: Option<&DriverPod>, draft: &mut Draft<'_>) -> Scheduled {
     let present = context.scheduler_name().unwrap_or_default();
     draft.note(
         Reason::SchedulerKept,
         format!("the pod names scheduler {present}, which policy {} keeps (replace: default)", context.policy.name),
     );
     draft.mutations.push(Mutation::RemoveMetadata(annotations::BY));
-    Scheduled { owner_would_regroup: regroups(context, None, draft), starts_with: None }
+    Scheduled { owner_would_regroup: regroups(context, None, driver, draft), starts_with: None }
 }
 
-/// Whether an owner would change the pod's group: on a scheduler that groups by owner, without a gang key. `name` is the
-/// scheduler that the pod gets; with `None` it keeps its own.
-fn regroups(context: &MutationContext<'_, '_>, name: Option<&str>, draft: &Draft<'_>) -> bool {
-    let name = name.or(context.scheduler_name()).unwrap_or(DEFAULT_SCHEDULER);
-    let choice = &context.policy.scheduler;
-    let kind = (choice.name.as_deref() == Some(name)).then_some(choice.gang_scheduler.kind);
-    regroup::by_owner(name, kind, |key| {
+/// Whether an owner would change the pod's group: on a scheduler that groups by owner, without a gang key, or by this driver's owner.
+/// `choice` is the scheduler that the pod gets; with `None` it keeps its own.
+fn regroups(
+    context: &MutationContext<'_, '_>,
+    choice: Option<&SchedulerChoice>,
+    driver: Option<&DriverPod>,
+    draft: &Draft<'_>,
+) -> bool {
+    let name =
+        choice.and_then(|choice| choice.name.as_deref()).or(context.scheduler_name()).unwrap_or(DEFAULT_SCHEDULER);
+    let by_policy = Some(&context.policy.scheduler).filter(|policy| policy.name.as_deref() == Some(name));
+    let kind = choice.or(by_policy).map(|choice| choice.gang_scheduler.kind);
+    let has_key = |key: GroupKeyField| {
         let given = draft.mutations.iter().any(|mutation| is_group_key(mutation, key));
         given || key.of_pod(context.pod).is_some()
-    })
+    };
+    regroup::by_owner(name, kind, has_key) || driver.is_some_and(|driver| regroup::by_driver(driver, name, kind))
 }
 
 /// The gang's name. A requester that is not an authenticated pod and names no driver gets a separate gang: another

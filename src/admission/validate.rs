@@ -156,7 +156,10 @@ fn created(
     if !undecided && snapshot.signing_key().is_some() {
         // Another creator's text is no less forged than one that should not be there.
         let forged = should.mutations.iter().filter_map(|mutation| match mutation {
-            Mutation::RemoveMetadata(key) if *key != annotations::DRIVER => Some(*key),
+            // Whether nodes are avoided depends on nodes, which change between two reviews.
+            Mutation::RemoveMetadata(key) if ![annotations::DRIVER, annotations::AVOIDS_NODES].contains(key) => {
+                Some(*key)
+            }
             Mutation::SetMetadata(_, annotations::CREATOR, _) => Some(annotations::CREATOR),
             _ => None,
         });

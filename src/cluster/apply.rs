@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::core::{ApiResource, DynamicObject, Status};
 use serde_json::{Value, json};
 
-use super::action_text::{describe, object};
+use super::action_text::{describe, group_refused, object};
 use super::driver_api::DriverApi;
 use super::evidence::{BatchReads, EvidenceReader};
 use super::forbidden::Forbidden;
@@ -41,7 +41,6 @@ use crate::snapshot::{
 };
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::labels;
-use crate::text::{harmless, truncated};
 
 /// Timeout of a write.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,30 +56,6 @@ const MAX_REPORTED: usize = 131_072;
 fn client_error(error: &Error) -> Option<&Status> {
     error.status().filter(|status| (400..500).contains(&status.code) && !matches!(status.code, 408 | 429))
 }
-
-/// What follows if the API server refuses to create or change a PodGroup: the executors wait for it, and only this answer says why. An
-/// answer that the plan is outdated is none.
-fn group_refused(app: &AppKey, action: &Action, status: &Status) -> (Option<Change>, Option<PodEvent>) {
-    let (key, owner) = match action {
-        Action::CreateGroup { key, owner, .. } => (key, owner.as_ref()),
-        Action::PatchGroup { key, .. } => (key, None),
-        _ => return (None, None),
-    };
-    if matches!(status.code, 404 | 409) {
-        return (None, None);
-    }
-    let why = truncated(&harmless(&status.message), MAX_REFUSAL).to_owned();
-    let event = owner.map(|owner| PodEvent {
-        pod: PodKey::new(&key.namespace, &owner.name),
-        uid: owner.uid.clone(),
-        reason: Reason::GroupRefused,
-        message: format!("gang {}: the API server refused its PodGroup: {why}", key.name),
-    });
-    (Some(Change::Related(RelatedChange::GroupRefused(key.clone(), app.clone(), why.into()))), event)
-}
-
-/// Longest answer about a PodGroup that is kept.
-const MAX_REFUSAL: usize = 800;
 
 /// Why a pod is not deleted, for people: clauses after "because".
 const REFUSED: &str = "the API server refused the deletion";

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -25,6 +26,9 @@ use crate::views::History;
 const PAGE: u32 = 500;
 /// At most this many drivers without labels are read by name.
 const MAX_REFERENCED: usize = 200;
+/// Of at most this many namespaces it is read what schedulers state about pods that wait, of this many at the same time.
+const MAX_MESSAGES: usize = 64;
+const MAX_CONCURRENT: usize = 8;
 /// A Deployment, its ReplicaSet, and the driver.
 const MAX_CHAIN: usize = 3;
 
@@ -49,6 +53,7 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
     let mut store = Store::default();
     store.apply(Change::Pods(PodChange::Listed(all)), now.wall);
     lookup_referenced(client, &mut store, now).await;
+    lookup_messages(client, &mut store, now).await;
     let history = history(&mut store, now);
     Ok((store.snapshot().clone(), history))
 }
@@ -113,7 +118,7 @@ async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
     let mut done: BTreeSet<Lookup> = BTreeSet::new();
     for _ in 0..MAX_CHAIN {
         let wanted = keys.iter().flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
-        let wanted = wanted.filter(|read| matches!(read, Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Messages(..)));
+        let wanted = wanted.filter(|read| matches!(read, Lookup::Pod(_) | Lookup::Workload(_)));
         let wanted: BTreeSet<Lookup> = wanted.filter(|read| !done.contains(read)).collect();
         if wanted.is_empty() || done.len() >= MAX_REFERENCED {
             return;
@@ -125,9 +130,6 @@ async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
                 }
                 (Lookup::Pod(pod), LookupResult::Absent) => {
                     Some(RelatedChange::Referenced(pod.clone(), ReferencedPod::Absent, Vec::new()))
-                }
-                (Lookup::Messages(namespace, scheduler), LookupResult::Messages(messages)) => {
-                    Some(RelatedChange::Messages(namespace.clone(), scheduler, messages))
                 }
                 (Lookup::Workload(key), LookupResult::Workload(workload)) => {
                     Some(RelatedChange::Workload(key.clone(), Some(workload), Vec::new()))
@@ -141,6 +143,24 @@ async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
                 store.apply(Change::Related(change), now.wall);
             }
             done.insert(read);
+        }
+    }
+}
+
+/// Reads what schedulers state about pods that wait.
+async fn lookup_messages(client: &kube::Client, store: &mut Store, now: Now) {
+    let policies = Policies::default();
+    let keys = store.snapshot().apps.keys();
+    let wanted = keys.flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
+    let wanted: BTreeSet<Lookup> = wanted.filter(|read| matches!(read, Lookup::Messages(..))).collect();
+    let reads = futures::stream::iter(wanted.into_iter().take(MAX_MESSAGES)).map(async |read| {
+        let answer = lookups::run(client.clone(), &read).await;
+        (read, answer)
+    });
+    let answers: Vec<(Lookup, LookupResult)> = reads.buffer_unordered(MAX_CONCURRENT).collect().await;
+    for (read, answer) in answers {
+        if let (Lookup::Messages(namespace, scheduler), LookupResult::Messages(messages)) = (read, answer) {
+            store.apply(Change::Related(RelatedChange::Messages(namespace, scheduler, messages)), now.wall);
         }
     }
 }

@@ -6,11 +6,13 @@ use serde_json::Value;
 use super::request::Result;
 use super::view::resource;
 use crate::gang::{GangScheduler, MessagesOn, messages};
+use crate::runtime::clock;
 use crate::snapshot::SchedulerMessages;
 use crate::spark::labels;
 
-/// At most this many objects are read.
-const MOST: u32 = 500;
+/// At most this many pages are read, each with this many objects; what is beyond them stays unsaid.
+const PAGES: usize = 4;
+const PAGE: u32 = 500;
 /// The versions of Kueue's API with Workloads, the newest first.
 const KUEUE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
@@ -20,25 +22,32 @@ pub(super) async fn read(client: &kube::Client, namespace: &str, kind: &str) -> 
     let list = async |(group, version, kind, plural): (&str, &str, &str, &str), params: ListParams| {
         let api: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), namespace, &resource(group, version, kind, plural));
-        api.list(&params).await.map(|list| list.items)
+        let (mut page, mut all) = (params.limit(PAGE), Vec::new());
+        for _ in 0..PAGES {
+            let list = api.list(&page).await?;
+            all.extend(list.items);
+            match list.metadata.continue_.filter(|more| !more.is_empty()) {
+                Some(more) => page = page.continue_token(&more),
+                None => break,
+            }
+        }
+        Ok::<_, kube::Error>(all)
     };
     let found = match scheduler.messages_on {
         MessagesOn::Pods => return Ok(None),
         MessagesOn::GroupEvents => {
-            let about = ListParams::default().fields("involvedObject.kind=PodGroup").limit(MOST);
+            let about = ListParams::default().fields("involvedObject.kind=PodGroup");
             list(("", "v1", "Event", "events"), about).await?
         }
         MessagesOn::Placeholders => {
-            // From the API server's cache. Pods of Spark are no placeholders.
+            // Pods of Spark are no placeholders.
             let pending = ListParams::default().fields("status.phase=Pending");
-            list(("", "v1", "Pod", "pods"), pending.labels(&format!("!{}", labels::ROLE)).match_any()).await?
+            list(("", "v1", "Pod", "pods"), pending.labels(&format!("!{}", labels::ROLE))).await?
         }
         MessagesOn::Workloads => {
             let mut found = None;
             for version in KUEUE_VERSIONS {
-                match list(("kueue.x-k8s.io", version, "Workload", "workloads"), ListParams::default().limit(MOST))
-                    .await
-                {
+                match list(("kueue.x-k8s.io", version, "Workload", "workloads"), ListParams::default()).await {
                     Ok(items) => {
                         found = Some(items);
                         break;
@@ -53,5 +62,5 @@ pub(super) async fn read(client: &kube::Client, namespace: &str, kind: &str) -> 
     };
     let objects: serde_json::Result<Vec<Value>> = found.into_iter().map(serde_json::to_value).collect();
     let objects = objects.map_err(kube::Error::SerdeError)?;
-    Ok(Some(messages::read(scheduler, objects.iter())))
+    Ok(Some(messages::read(scheduler, objects.iter(), clock::now())))
 }

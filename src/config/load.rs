@@ -151,7 +151,7 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
             };
             warnings.push(format!("{at}.queue has no effect: {why}"));
         }
-        if checked.queues.is_some() && !checked.scheduler.gang_scheduler.top_owner_kinds.is_empty() {
+        if checked.queues.is_some() && checked.scheduler.gang_scheduler.harmless_owners.is_some() {
             warnings.push(format!(
                 "{at}.queues does not restrict the queue that the labels of a pod's topmost owner name, such as a Job: {} reads them before the pod's",
                 checked.scheduler.gang_scheduler.kind

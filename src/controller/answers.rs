@@ -13,6 +13,7 @@ use crate::policy::Policies;
 use crate::reconcile::Silence;
 use crate::snapshot::{
     Application, Change, Conf, DriverPhase, DriverView, DriverViewKey, PodChange, ReferencedPod, RelatedChange,
+    SchedulerMessages,
 };
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::lifecycle_conf::LifecycleConf;
@@ -245,6 +246,10 @@ impl Controller {
                 }
                 (Lookup::Messages(namespace, kind), LookupResult::Messages(messages)) => {
                     Some(Change::Related(RelatedChange::Messages(namespace.clone(), kind, messages)))
+                }
+                // The cluster does not serve the scheduler's objects any more.
+                (Lookup::Messages(namespace, kind), LookupResult::Absent) => {
+                    Some(Change::Related(RelatedChange::Messages(namespace.clone(), kind, SchedulerMessages::new())))
                 }
                 (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
                     let pod = PodKey::new(namespace, &driver.name);

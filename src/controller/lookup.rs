@@ -133,7 +133,7 @@ pub(super) fn required_by<'l>(
     // Without executors, a driver that waits.
     let waiting = counts.iter().filter(|counts| counts.pending > 0).map(|counts| &*counts.template.scheduling);
     let drivers_waiting = drivers().filter(|driver| driver.phase == DriverPhase::Pending && driver.node.is_none());
-    let waiting = waiting.chain(drivers_waiting.map(|driver| &*driver.scheduling));
+    let waiting = waiting.chain(drivers_waiting.map(|driver| &*driver.scheduling)).filter(|_| leads);
     let speakers = waiting.flat_map(messages::speakers);
     wanted.extend(speakers.map(|scheduler| Lookup::Messages(key.namespace().into(), scheduler.kind)));
     if may_read_conf(app, counts.iter().copied(), policies) {

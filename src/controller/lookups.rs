@@ -15,6 +15,8 @@ use crate::spark::ids::{AppKey, PodKey};
 
 /// Number of concurrent reads. Confirmations have their own limit.
 const MAX_IN_FLIGHT: usize = 16;
+/// Of those for which no plan waits: they may be slow, and must not delay the others.
+const MAX_OPTIONAL: usize = 4;
 /// An object that was read this recently is not refreshed.
 const FRESH_FOR: Duration = Duration::from_secs(2);
 /// How often a pod that is followed by name is read again.
@@ -80,6 +82,8 @@ impl LookupState {
 pub(super) struct Lookups {
     entries: BTreeMap<Lookup, LookupState>,
     queue: WorkQueue<Lookup>,
+    /// The lookups for which no plan waits.
+    optional: WorkQueue<Lookup>,
     /// The lookups that each application requires.
     required: BTreeMap<AppKey, Vec<Lookup>>,
     /// How many reads an application's plan waits for.
@@ -88,7 +92,16 @@ pub(super) struct Lookups {
     held: BTreeMap<AppKey, Instant>,
 }
 
+/// Whether people see the answer, and no plan waits for it, nor changes with it.
+fn is_optional(read: &Lookup) -> bool {
+    matches!(read, Lookup::Quotas(_) | Lookup::Messages(..))
+}
+
 impl Lookups {
+    fn queue_of(&mut self, read: &Lookup) -> &mut WorkQueue<Lookup> {
+        if is_optional(read) { &mut self.optional } else { &mut self.queue }
+    }
+
     /// Registers the lookups that an application requires, and forgets those that no application requires any more. Returns the
     /// pods and workloads that are no longer followed, the quotas, and the messages. `is_unknown` decides whether an object still has to be read.
     pub(super) fn require(
@@ -102,12 +115,13 @@ impl Lookups {
             wanted.into_iter().filter(|read| self.entries.contains_key(read) || is_unknown(read)).collect();
         for read in &wanted {
             let entry = self.entries.entry(read.clone()).or_insert_with(|| {
+                let is_optional = is_optional(read);
                 match read {
                     // Most pods are scheduled by then.
-                    Lookup::Messages(..) => self.queue.add_after(read.clone(), now + MESSAGES_AFTER),
+                    Lookup::Messages(..) => self.optional.add_after(read.clone(), now + MESSAGES_AFTER),
+                    _ if is_optional => self.optional.add(read.clone()),
                     _ => self.queue.add(read.clone()),
                 }
-                let is_optional = matches!(read, Lookup::Quotas(_) | Lookup::Messages(..));
                 LookupState { is_optional, ..LookupState::default() }
             });
             if entry.waiters.insert(app.clone()) && !entry.is_settled() {
@@ -132,7 +146,7 @@ impl Lookups {
             return None;
         }
         self.entries.remove(read);
-        self.queue.remove(read);
+        self.queue_of(read).remove(read);
         let is_kept = matches!(read, Lookup::Pod(_) | Lookup::Workload(_) | Lookup::Quotas(_) | Lookup::Messages(..));
         is_kept.then(|| read.clone())
     }
@@ -189,10 +203,12 @@ impl Lookups {
     /// Lookups that are due now, the longest due first.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Lookup> {
         let mut due = Vec::new();
-        while self.queue.in_flight() < MAX_IN_FLIGHT
-            && let Some(read) = self.queue.get(now)
-        {
-            due.push(read);
+        for (queue, most) in [(&mut self.queue, MAX_IN_FLIGHT), (&mut self.optional, MAX_OPTIONAL)] {
+            while queue.in_flight() < most
+                && let Some(read) = queue.get(now)
+            {
+                due.push(read);
+            }
         }
         due
     }
@@ -200,7 +216,7 @@ impl Lookups {
     /// A read finished. Returns the applications to plan again: all that require it, if this is the first answer, or if plans no
     /// longer wait for one.
     pub(super) fn finished(&mut self, read: &Lookup, outcome: Outcome, now: Instant) -> Vec<AppKey> {
-        self.queue.done(read);
+        self.queue_of(read).done(read);
         let many = self.entries.len();
         let Some(entry) = self.entries.get_mut(read) else { return Vec::new() };
         let was_settled = entry.is_settled();
@@ -232,7 +248,8 @@ impl Lookups {
                 if long { SLOW_INTERVAL } else { backoff_delay(entry.failures) }
             }
         };
-        self.queue.add_after(read.clone(), now + due);
+        let queue = if entry.is_optional { &mut self.optional } else { &mut self.queue };
+        queue.add_after(read.clone(), now + due);
         let settled = !was_settled && entry.is_settled();
         let answered = first && entry.answered && !entry.is_optional;
         if settled {
@@ -280,8 +297,8 @@ impl Lookups {
                 wanted.remove(at);
             }
         }
-        self.queue.done(read);
-        self.queue.remove(read);
+        self.queue_of(read).done(read);
+        self.queue_of(read).remove(read);
     }
 
     /// Forgets all addresses: only the leader looks them up.
@@ -295,7 +312,9 @@ impl Lookups {
 
     /// When something is due next.
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
-        self.queue.next(now).filter(|_| self.queue.in_flight() < MAX_IN_FLIGHT)
+        let next = |queue: &WorkQueue<Lookup>, most| queue.next(now).filter(|_| queue.in_flight() < most);
+        let all = [next(&self.queue, MAX_IN_FLIGHT), next(&self.optional, MAX_OPTIONAL)];
+        all.into_iter().flatten().min()
     }
 }
 

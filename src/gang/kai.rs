@@ -23,34 +23,8 @@ pub(super) static KAI: GangScheduler = GangScheduler {
     // Its podgrouper writes them.
     own_keys: &[GROUP, SUBGROUP],
     accounts: &["system:serviceaccount:kai-scheduler:*"],
-    // `pkg/podgrouper/podgrouper/hub/hub.go`, without those that its grouper skips (Workflow, TrainJob). Of other kinds, such as
-    // SparkApplication, its role allows no read, and the pod itself is the topmost owner (`podgrouper.go`, handleGetOwnerError).
-    top_owner_kinds: &[
-        "AmlJob",
-        "CronJob",
-        "Deployment",
-        "DevWorkspace",
-        "JAXJob",
-        "Job",
-        "JobSet",
-        "LeaderWorkerSet",
-        "MPIJob",
-        "Notebook",
-        "PipelineRun",
-        "PodCliqueSet",
-        "PodGangSet",
-        "PyTorchJob",
-        "RayCluster",
-        "RayJob",
-        "RayService",
-        "ReplicaSet",
-        "ScheduledWorkflow",
-        "SeldonDeployment",
-        "Service",
-        "StatefulSet",
-        "TFJob",
-        "TaskRun",
-        "XGBoostJob",
-    ],
+    // A SparkApplication its role may not read, so the driver is the topmost owner (`pkg/podgrouper/podgrouper/podgrouper.go`,
+    // handleGetOwnerError); a Workflow and a TrainJob its grouper skips (`podgrouper/hub/hub.go`).
+    harmless_owners: Some(&["Pod", "SparkApplication", "TrainJob", "Workflow"]),
     ..BASE
 };

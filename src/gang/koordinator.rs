@@ -21,8 +21,6 @@ const LIGHTWEIGHT_MIN_AVAILABLE: &str = "pod-group.scheduling.sigs.k8s.io/min-av
 /// otherwise, it does not. Read of a PodGroup, too (`pkg/scheduler/plugins/coscheduling/core/gang.go`).
 const MATCH_POLICY: &str = "gang.scheduling.koordinator.sh/match-policy";
 const ONCE_SATISFIED: &str = "once-satisfied";
-const MATCH_POLICY_ALIAS: &str = "pod-group.scheduling.sigs.k8s.io/match-policy";
-const MODE: &str = "gang.scheduling.koordinator.sh/mode";
 /// Replaces schedulerName inside koord-scheduler (`apis/extension/multi_scheduler.go`, since 1.7).
 const SCHEDULER_NAME: &str = "scheduling.koordinator.sh/scheduler-name";
 
@@ -39,18 +37,14 @@ pub(super) static KOORDINATOR: GangScheduler = GangScheduler {
         (MetadataField::Annotation, NAME),
         (MetadataField::Annotation, MIN_AVAILABLE),
         (MetadataField::Annotation, MATCH_POLICY),
-        (MetadataField::Label, SCHEDULER_NAME),
     ],
     gang_keys: &[
         (MetadataField::Annotation, NAME),
         (MetadataField::Annotation, MIN_AVAILABLE),
-        (MetadataField::Annotation, MATCH_POLICY),
-        (MetadataField::Annotation, MODE),
         (MetadataField::Annotation, TOTAL_NUMBER),
         (MetadataField::Annotation, GROUPS),
         (MetadataField::Label, LIGHTWEIGHT_NAME),
         (MetadataField::Label, LIGHTWEIGHT_MIN_AVAILABLE),
-        (MetadataField::Annotation, MATCH_POLICY_ALIAS),
     ],
     accounts: &["system:serviceaccount:koordinator-system:*"],
     apis: &[GroupApi {

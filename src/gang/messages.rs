@@ -23,17 +23,22 @@ use crate::text::{harmless, truncated};
 const MAX_MESSAGE: usize = 1024;
 /// At most this many messages of one namespace are kept.
 const MAX_MESSAGES: usize = 4096;
-/// An Event that is this much older than the newest about its object no longer holds.
-const OUTDATED_AFTER: SignedDuration = SignedDuration::from_mins(5);
+/// An Event that was recorded longer ago no longer holds: of an object with many Events, the recorder writes one in five minutes
+/// (client-go, `tools/record/events_cache.go`), of whichever comes next.
+const OUTDATED_AFTER: SignedDuration = SignedDuration::from_mins(15);
+/// An Event of a later time than this was not written by a scheduler.
+const MAX_SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// The annotation of a placeholder (`pkg/common/constants/constants.go`).
 const PLACEHOLDER: &str = "yunikorn.apache.org/placeholder";
 
-/// The schedulers that state on other objects why a pod waits: the one that places it, and Kueue if it names one of its queues.
+/// The schedulers that state on other objects why a pod waits: the one that places it, whoever chose it, and Kueue if the pod names one of
+/// its queues.
 pub fn speakers(scheduling: &SchedulingFields) -> impl Iterator<Item = &'static GangScheduler> {
     let by = scheduling.set_by().map(|(_, kind)| kind);
     TABLE.iter().copied().filter(move |scheduler| {
         let names_queue = || scheduler.queue_key.is_some_and(|(place, key)| scheduling.entry(place, key).is_some());
-        scheduler.messages_on != MessagesOn::Pods && (by == Some(scheduler.kind) || names_queue())
+        let places = || by == Some(scheduler.kind) || scheduler.default_name == Some(&*scheduling.scheduler_name);
+        scheduler.messages_on != MessagesOn::Pods && (places() || names_queue())
     })
 }
 
@@ -48,7 +53,11 @@ pub fn subject<'p>(scheduler: &GangScheduler, uid: &'p str, scheduling: &'p Sche
 }
 
 /// What a scheduler says in the objects of one namespace.
-pub fn read<'o>(scheduler: &GangScheduler, objects: impl Iterator<Item = &'o Value>) -> SchedulerMessages {
+pub fn read<'o>(
+    scheduler: &GangScheduler,
+    objects: impl Iterator<Item = &'o Value>,
+    now: Timestamp,
+) -> SchedulerMessages {
     let mut found: BTreeMap<&str, String> = BTreeMap::new();
     let mut add = |subject: &'o str, message: String| {
         let is_better = |known: &String| !names_resource(known) && names_resource(&message);
@@ -58,11 +67,13 @@ pub fn read<'o>(scheduler: &GangScheduler, objects: impl Iterator<Item = &'o Val
     };
     match scheduler.messages_on {
         MessagesOn::Pods => {}
-        MessagesOn::GroupEvents => of_events(objects, add),
+        MessagesOn::GroupEvents => of_events(objects, now, add),
         MessagesOn::Workloads => objects.for_each(|workload| {
             if let Some(message) = of_workload(workload) {
-                let owners = list(workload, &["metadata", "ownerReferences"]);
-                owners.iter().for_each(|owner| add(text(owner, &["uid"]), message.clone()));
+                let owners = list(workload, &["metadata", "ownerReferences"]).iter();
+                owners
+                    .filter(|owner| text(owner, &["kind"]) == "Pod")
+                    .for_each(|owner| add(text(owner, &["uid"]), message.clone()));
             }
         }),
         MessagesOn::Placeholders => objects.for_each(|pod| {
@@ -81,14 +92,15 @@ fn bounded(message: String) -> Arc<str> {
 }
 
 /// The newest Events about each PodGroup, those that name a resource first; none of a PodGroup that was scheduled since.
-fn of_events<'o>(events: impl Iterator<Item = &'o Value>, mut add: impl FnMut(&'o str, String)) {
+fn of_events<'o>(events: impl Iterator<Item = &'o Value>, now: Timestamp, mut add: impl FnMut(&'o str, String)) {
     let mut by_group: BTreeMap<&str, Vec<(Timestamp, bool, &Value)>> = BTreeMap::new();
+    let holds = |time: Timestamp| now.duration_since(time) <= OUTDATED_AFTER && time.duration_since(now) <= MAX_SKEW;
     for event in events {
         let about = |key| text(event, &["involvedObject", key]);
         let by = [text(event, &["source", "component"]), text(event, &["reportingComponent"])];
         if about("kind") == "PodGroup"
             && !by.contains(&annotations::USHER)
-            && let Some(time) = time_of(event)
+            && let Some(time) = time_of(event).filter(|time| holds(*time))
         {
             let waits = text(event, &["reason"]) != "Scheduled";
             by_group.entry(about("name")).or_default().push((time, waits, event));
@@ -97,12 +109,11 @@ fn of_events<'o>(events: impl Iterator<Item = &'o Value>, mut add: impl FnMut(&'
     for (group, mut events) in by_group {
         // Within a second, that it waits is the last word.
         events.sort_by_key(|(time, waits, _)| std::cmp::Reverse((*time, *waits)));
-        let newest = events.first().map_or(Timestamp::MIN, |(time, ..)| *time);
-        let holds =
-            |(time, waits, _): &&(Timestamp, bool, &Value)| *waits && newest.duration_since(*time) <= OUTDATED_AFTER;
-        for (.., event) in events.iter().take_while(holds) {
-            add(group, format!("PodGroup {group}: {}", words(event)));
-        }
+        let waits = events.iter().take_while(|(_, waits, _)| *waits).map(|(.., event)| words(event));
+        // That the members wait for each other explains less than what the queue or the cluster lacks.
+        let (own, mutual): (Vec<String>, Vec<String>) =
+            waits.partition(|words| !words.contains("tasks in gang unschedulable"));
+        own.iter().chain(&mutual).for_each(|words| add(group, format!("PodGroup {group}: {words}")));
     }
 }
 
@@ -179,7 +190,9 @@ pub fn lacking(message: &str) -> Vec<&str> {
     for word in words {
         let [second, first] = before;
         let is_lacking = matches!(first, "Insufficient" | "insufficient" | "overused" | "gap")
-            || (first == "for" && second == "quota");
+            || (first == "for" && second == "quota")
+            // kube-scheduler's `Too many pods`.
+            || (first == "many" && second == "Too");
         if is_lacking && is_resource(word) {
             all.push(word);
         }
@@ -207,7 +220,8 @@ mod tests {
     use serde_json::json;
 
     fn read_by(kind: &str, objects: &[Value]) -> BTreeMap<String, String> {
-        let found = read(GangScheduler::of_kind(kind).unwrap(), objects.iter());
+        let now = "2026-11-28T10:10:00Z".parse().unwrap();
+        let found = read(GangScheduler::of_kind(kind).unwrap(), objects.iter(), now);
         found.iter().map(|(subject, message)| (subject.to_string(), message.to_string())).collect()
     }
 
@@ -227,6 +241,7 @@ mod tests {
         );
         assert_eq!(lacking("insufficient unused quota for memory in flavor default, 4Gi more needed"), ["memory"]);
         assert_eq!(lacking("resource gap: cpu 2100m"), ["cpu"]);
+        assert_eq!(lacking("0/2 nodes are available: 2 Too many pods."), ["pods"]);
         assert_eq!(lacking("pod is insufficient for this"), [""; 0]);
     }
 
@@ -261,8 +276,25 @@ mod tests {
     }
 
     #[test]
+    fn event_of_another_time_says_nothing_and_that_members_wait_for_each_other_says_least() {
+        let queue = "queue resource quota insufficient";
+        let mutual = "3/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable";
+        let events = [
+            event("old", "2026-11-28T09:50:00Z", "Unschedulable", "overused cpu"),
+            event("forged", "2099-01-01T00:00:00Z", "Unschedulable", "all is well"),
+            event("forged", "2026-11-28T10:09:00Z", "Unschedulable", "overused cpu"),
+            event("g", "2026-11-28T10:09:59Z", "Unschedulable", mutual),
+            event("g", "2026-11-28T10:03:00Z", "Unschedulable", queue),
+        ];
+        let found = read_by("volcano", &events);
+        assert_eq!(found.get("old"), None);
+        assert_eq!(found["forged"], "PodGroup forged: overused cpu");
+        assert_eq!(found["g"], format!("PodGroup g: {queue}"));
+    }
+
+    #[test]
     fn workload_says_why_it_is_not_admitted() {
-        let workload = |status: Value| json!({"metadata": {"name": "pod-x", "ownerReferences": [{"uid": "u1"}, {"uid": "u2"}]}, "status": status});
+        let workload = |status: Value| json!({"metadata": {"name": "pod-x", "ownerReferences": [{"kind": "Pod", "uid": "u1"}, {"kind": "Pod", "uid": "u2"}]}, "status": status});
         let quota = |status, reason, message| json!({"type": "QuotaReserved", "status": status, "reason": reason, "message": message});
         let of = |status| read_by("kueue", &[workload(status)]).remove("u2");
         let message = "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered podsets requests (0) + current podset request (200) > maximum capacity (6)";

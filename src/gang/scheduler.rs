@@ -61,9 +61,8 @@ pub struct GangScheduler {
     pub scheduler_label: Option<&'static str>,
     /// Annotations of its PodGroups.
     pub group_annotations: &'static [(&'static str, &'static str)],
-    /// The kinds of objects that, if they own a pod's topmost owner that is a pod, decide the group of the pod; empty if the scheduler
-    /// does not group by owners.
-    pub top_owner_kinds: &'static [&'static str],
+    /// If it groups pods by their topmost owner: the kinds of owners of a driver that do not become the group of its executors.
+    pub harmless_owners: Option<&'static [&'static str]>,
     /// Whether an owner without a gang key would put an executor into its driver's group.
     pub groups_by_owner: bool,
     /// Keys of pods whose affinity must stay equal to that of others: the members of a group, or placeholders that copy it.
@@ -104,7 +103,7 @@ pub(super) const BASE: GangScheduler = GangScheduler {
     accounts: &[],
     scheduler_label: None,
     group_annotations: &[],
-    top_owner_kinds: &[],
+    harmless_owners: None,
     groups_by_owner: false,
     keeps_affinity: &[],
     apis: &[],

@@ -100,7 +100,7 @@ impl SizeFacts<'_> {
         let sizes = SizeFacts { started: false, created: 0, ..*self }.sizes()?;
         let fixed = matches!(self.conf.map(|conf| conf.allocation), Some(Ok(Allocation::Static { .. })));
         let least = match self.conf.map(|conf| conf.allocation) {
-            Some(Ok(Allocation::Dynamic { min, .. })) => min.max(1).min(sizes.wanted),
+            Some(Ok(Allocation::Dynamic { min, .. })) if self.requested.is_none() => min.max(1).min(sizes.wanted),
             _ => sizes.wanted,
         };
         Some(Numbers { members: sizes.wanted, least, resources, fixed })

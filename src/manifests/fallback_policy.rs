@@ -63,7 +63,7 @@ pub fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Val
     if let Some(policy) = all.iter().filter(regroups).find(|policy| policy.gang.shape == Shape::Pods) {
         return Err(Refused::NoGang(policy.name.to_string()));
     }
-    if let Some(policy) = all.iter().find(|policy| !policy.scheduler.gang_scheduler.top_owner_kinds.is_empty()) {
+    if let Some(policy) = all.iter().find(|policy| policy.scheduler.gang_scheduler.harmless_owners.is_some()) {
         return Err(Refused::TopOwner(policy.name.to_string()));
     }
     let mut out =

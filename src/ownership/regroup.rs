@@ -21,8 +21,8 @@ pub fn by_owner_of(scheduling: &SchedulingFields) -> bool {
 /// KAI does not find a driver of another scheduler (`pkg/podgrouper/podgrouper/podgrouper.go`, getResourceOwners). `name` and `kind`
 /// are those of the executor, as in [`by_owner`].
 pub fn by_driver(driver: &DriverPod, name: &str, kind: Option<&str>) -> bool {
-    schedulers(name, kind).filter(|scheduler| !scheduler.top_owner_kinds.is_empty()).any(|scheduler| {
-        let decides = |owner: &str| scheduler.top_owner_kinds.contains(&owner);
+    schedulers(name, kind).filter_map(|scheduler| scheduler.harmless_owners).any(|harmless| {
+        let decides = |owner: &str| !harmless.contains(&owner);
         driver.owner_kinds.len() > 1
             || driver.owner_kinds.iter().any(|owner| decides(owner))
             || *driver.scheduling.scheduler_name != *name
@@ -73,7 +73,9 @@ mod tests {
     fn kai_groups_executors_by_the_workload_of_their_driver() {
         let kai = |driver: &DriverPod| by_driver(driver, "kai-scheduler", None);
         assert!(!kai(&owned("kai-scheduler", &[])));
-        for kind in ["Job", "CronJob", "StatefulSet", "Deployment", "ReplicaSet", "JobSet", "Notebook"] {
+        for kind in
+            ["Job", "CronJob", "StatefulSet", "Deployment", "ReplicaSet", "JobSet", "Notebook", "RunaiJob", "PodClique"]
+        {
             assert!(kai(&owned("kai-scheduler", &[kind])), "{kind}");
         }
         // Its podgrouper may not read a SparkApplication, and skips the others.

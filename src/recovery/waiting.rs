@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::shortage_cause::ShortageCause;
-use crate::gang::GangScheduler;
 use crate::gang::messages::{self, lacking, names_resource};
+use crate::gang::{GangScheduler, MessagesOn};
 use crate::snapshot::{DriverPod, Executor, Group, GroupKey, SchedulingFields, Share, Snapshot, room};
 use crate::spark::diagnostics::{ContainerDiagnostics, PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
@@ -106,11 +106,19 @@ fn unscheduled(pod: Waiting<'_>) -> Option<&ReasonAndMessage> {
 /// What is said about a pod without a node: by its scheduler on other objects, by its PodGroup, and by itself; that which names a
 /// resource, else the first.
 fn said(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> Option<String> {
-    let others = messages::speakers(pod.scheduling).filter_map(|scheduler| {
+    let group = group_of(key, pod.scheduling).and_then(|group| snapshot.groups.get(&group));
+    let has_started = group.is_some_and(|group| group.started);
+    // What was read up to a minute ago may have been true of a pod that waited for something else then.
+    let speakers = messages::speakers(pod.scheduling).filter(|scheduler| match scheduler.messages_on {
+        MessagesOn::Workloads => is_gated(pod),
+        MessagesOn::GroupEvents | MessagesOn::Placeholders => !is_gated(pod) && !has_started,
+        MessagesOn::Pods => false,
+    });
+    let others = speakers.filter_map(|scheduler| {
         let said = snapshot.messages.get(&(key.namespace().into(), scheduler.kind))?;
         said.get(messages::subject(scheduler, pod.uid, pod.scheduling)?).map(|message| &**message)
     });
-    let group = waiting_group(snapshot, key, pod.scheduling).and_then(|(_, group)| group.waits.as_deref());
+    let group = group.filter(|_| !has_started).and_then(|group| group.waits.as_deref());
     let own = unscheduled(pod).map(|words| &*words.message);
     let all: Vec<&str> = others.chain(group).chain(own).filter(|message| !message.is_empty()).collect();
     let decides = all.iter().find(|message| names_resource(message)).or(all.first());

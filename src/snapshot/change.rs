@@ -358,6 +358,9 @@ impl Snapshot {
         };
         if self.apps.get(&key).is_some_and(|app| app.is_empty()) {
             self.apps.remove(&key);
+            if !self.refused_groups.is_empty() {
+                self.refused_groups.retain(|_, (app, _)| *app != key);
+            }
         }
         Some((key, executor))
     }

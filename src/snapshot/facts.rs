@@ -556,7 +556,6 @@ impl DriverPod {
     }
 }
 
-/// The pods that own an executor beside its controlling owner.
 /// A driver has exited if its pod's phase is terminal, or if its own container exited for good while a sidecar keeps the pod running.
 fn life(pod: &Pod<'_>) -> DriverPhase {
     match pod.status.phase.as_deref() {

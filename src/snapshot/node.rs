@@ -96,7 +96,7 @@ impl Node {
 pub enum Share {
     /// All of it, as if it were empty.
     Whole,
-    /// Nine tenths: the pods of DaemonSets run on it too.
+    /// Nine tenths of its CPU, memory and ephemeral storage, and all of its devices: the pods of DaemonSets run on it too.
     WithoutDaemons,
 }
 
@@ -108,10 +108,6 @@ pub fn room<'n>(
     most: u64,
     share: Share,
 ) -> Option<u64> {
-    let tenths = match share {
-        Share::Whole => 10,
-        Share::WithoutDaemons => 9,
-    };
     let mut nodes = nodes.peekable();
     nodes.peek()?;
     let mut fit = 0_u64;
@@ -119,18 +115,37 @@ pub fn room<'n>(
         if node.allocatable.is_empty() {
             return None;
         }
-        let times = |name: &str, amount: Quantity| {
-            node.allocatable.get(name).map_or(0, |all| amount.times(10).times_in(all.times(tenths)))
-        };
-        let requested = requests.iter().filter(|(_, amount)| !amount.is_zero());
-        let pods = node.allocatable.get("pods").map_or(most, |all| Quantity::units(1).times_in(all));
-        let own = requested.map(|(name, amount)| times(name, amount)).min();
-        fit = fit.saturating_add(own.unwrap_or(most).min(pods));
+        fit = fit.saturating_add(node.room_for(requests, most, share));
         if fit >= most {
             return Some(most);
         }
     }
     Some(fit)
+}
+
+impl Node {
+    fn room_for(&self, requests: &ResourceList, most: u64, share: Share) -> u64 {
+        let pods = self.allocatable.get("pods").map_or(most, |all| Quantity::units(1).times_in(all));
+        let times = |tenths_of: fn(&str) -> u32| {
+            let requested = requests.iter().filter(|(_, amount)| !amount.is_zero());
+            let own = requested.map(|(name, amount)| {
+                let all = self.allocatable.get(name).unwrap_or(Quantity::ZERO);
+                amount.times(10).times_in(all.times(tenths_of(name)))
+            });
+            own.min().unwrap_or(most).min(pods)
+        };
+        let whole = times(|_| 10);
+        match share {
+            Share::Whole => whole,
+            // One that fills a node is placed beside its daemons, or nowhere.
+            Share::WithoutDaemons => times(tenths_without_daemons).max(whole.min(1)),
+        }
+    }
+}
+
+/// Daemons use no devices.
+fn tenths_without_daemons(resource: &str) -> u32 {
+    if matches!(resource, "cpu" | "memory" | "ephemeral-storage") { 9 } else { 10 }
 }
 
 #[cfg(test)]

@@ -144,9 +144,6 @@ impl Snapshot {
                 Vec::new()
             }
             RelatedChange::GroupRefused(key, app, why) => {
-                // Nothing else tells that an application is gone.
-                let apps = &self.apps;
-                self.refused_groups.retain(|_, (app, _)| apps.contains_key(app));
                 self.refused_groups.insert(key, (app, why));
                 Vec::new()
             }
@@ -206,7 +203,10 @@ impl Snapshot {
                 vec![app]
             }
             RelatedChange::Group(key, group) => {
-                self.refused_groups.remove(&key);
+                // A change of its status says nothing about what was refused.
+                if self.groups.get(&key).is_none_or(|known| known.spec != group.spec) {
+                    self.refused_groups.remove(&key);
+                }
                 if self.groups.get(&key).is_some_and(|known| **known == group) {
                     return Vec::new();
                 }

@@ -5,7 +5,7 @@ use crate::support::*;
 use serde_json::{Value, json};
 use spark_usher::gang::{GangScheduler, Shape};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Node, RelatedChange, Replaced};
+use spark_usher::snapshot::{Change, Group, Node, RelatedChange, Replaced};
 
 /// Nodes n0, n1 … with this many cores; the first is suspect.
 fn nodes(cluster: &mut Cluster, cores: &[u32]) {
@@ -125,4 +125,88 @@ fn unknown_room_or_size_is_no_reason_to_use_a_suspect_node() {
     unknown.observe(&driver().stored(DRIVER_UID).phase("Running"));
     nodes(&mut unknown, &[16, 1, 1]);
     assert!(avoids(&by_driver(&sized(1), &unknown.snapshot, &unknown.policies).object));
+}
+
+fn gpu_nodes(cluster: &mut Cluster, count: usize) {
+    let json = json!({"metadata": {"uid": "n"}, "status": {"allocatable": {"cpu": "16", "nvidia.com/gpu": "1", "pods": "110"},
+        "conditions": [{"type": "Ready", "status": "True"}]}});
+    let all = (0..count).map(|i| (format!("n{i}").into(), Node::read(&json.to_string()).unwrap())).collect();
+    cluster.snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(all))));
+    cluster.snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["n0".into()])));
+}
+
+/// Daemons use no devices, and an executor that fills a node is placed on it.
+#[test]
+fn devices_and_whole_nodes_count_as_room() {
+    let mut cluster = cluster(GangScheduler::of_kind("volcano").unwrap(), 4);
+    for (nodes, expected) in [(5, true), (4, false)] {
+        gpu_nodes(&mut cluster, nodes);
+        for requests in [json!({"cpu": "1", "nvidia.com/gpu": "1"}), json!({"cpu": "15500m"})] {
+            let mut pod = executor(1);
+            pod.0["spec"]["containers"][0]["resources"] = json!({"requests": requests});
+            assert_eq!(avoids(&by_driver(&pod, &cluster.snapshot, &cluster.policies).object), expected, "{requests}");
+        }
+    }
+}
+
+#[test]
+fn gang_by_annotations_needs_room_until_it_has_run() {
+    let mut koordinator = policy("koordinator");
+    koordinator.gang.membership = spark_usher::gang::Membership::Annotations;
+    let mut cluster = Cluster::new(koordinator);
+    cluster.driver("spark.executor.instances=9");
+    nodes(&mut cluster, &[16, 9, 9]);
+    let check = |cluster: &Cluster| avoids(&by_driver(&sized(20), &cluster.snapshot, &cluster.policies).object);
+    assert!(!check(&cluster));
+    for id in 1..=9 {
+        cluster.executor(id, "Running");
+    }
+    assert!(check(&cluster), "all have run");
+}
+
+#[test]
+fn pod_group_of_an_earlier_application_says_nothing_about_this_gang() {
+    let row = GangScheduler::of_kind("volcano").unwrap();
+    let mut cluster = cluster(row, 4);
+    for id in 1..=4 {
+        cluster.executor(id, "Running").settle();
+    }
+    assert!(cluster.snapshot.groups.values().all(|group| group.started));
+    nodes(&mut cluster, &[16, 4, 4]);
+    let (key, group) =
+        cluster.snapshot.groups.iter().next().map(|(key, group)| (key.clone(), (**group).clone())).unwrap();
+    let old = spark_usher::snapshot::Owner::of_pod("nb-driver".into(), "an-earlier-uid".into());
+    for left in [Group { owner: Some(old), ..group.clone() }, Group { deleting: true, ..group }] {
+        cluster.snapshot.apply(Change::Related(RelatedChange::Group(key.clone(), left)));
+        assert!(!avoids(&by_driver(&sized(9), &cluster.snapshot, &cluster.policies).object));
+    }
+}
+
+/// The annotation depends on nodes, which change between two reviews, and a tenant may write it.
+#[test]
+fn annotation_of_another_decision_is_removed_and_not_held_against_the_pod() {
+    let mut cluster = cluster(GangScheduler::of_kind("volcano").unwrap(), 4);
+    nodes(&mut cluster, &[16, 4, 4]);
+    let first = by_driver(&sized(1), &cluster.snapshot, &cluster.policies).object;
+    let key = "spark-usher.io/avoids-nodes";
+    assert_eq!(first["metadata"]["annotations"][key], "false");
+    nodes(&mut cluster, &[16, 14, 14]);
+    let second = by_driver(&PodBuilder(first), &cluster.snapshot, &cluster.policies);
+    assert!(avoids(&second.object) && second.object["metadata"]["annotations"].get(key).is_none());
+    // No node is suspect.
+    cluster.snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec![])));
+    let forged = by_driver(&sized(2).annotation(key, "false"), &cluster.snapshot, &cluster.policies);
+    assert!(forged.object["metadata"]["annotations"].get(key).is_none());
+}
+
+#[test]
+fn requirements_that_are_too_many_to_count_leave_the_node_in_use() {
+    let mut cluster = cluster(GangScheduler::of_kind("volcano").unwrap(), 30_000);
+    nodes(&mut cluster, &vec![16; 3000]);
+    let mut pod = sized(1);
+    let terms = json!([{"matchExpressions": vec![json!({"key": "cores", "operator": "Exists"}); 20]}]);
+    pod.0["spec"]["affinity"] =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+    let outcome = by_driver(&pod, &cluster.snapshot, &cluster.policies);
+    assert!(!avoids(&outcome.object) && outcome.decision.reasons.contains(&Reason::NodesNotAvoided));
 }

@@ -407,13 +407,12 @@ fn kai_executor_gets_no_owner_if_workload_owns_driver() {
     assert!(has_owner(&outcome(&kai(), "kai")));
     assert!(has_owner(&outcome(&owned("SparkApplication"), "kai")), "KAI may not read it");
     assert!(!has_owner(&outcome(&driver(), "kai")), "KAI does not find a driver of another scheduler");
-    // An owner would make KAI overwrite the group that the pod names.
-    let known = snapshot_with(&[kai()]);
-    let named = executor(1).annotation("pod-group-name", "mine");
-    let kept = by_driver(&named, &known, &only(policy("kai")));
-    assert!(kept.decision.reasons.contains(&Reason::GangKept) && !has_owner(&kept));
-    assert_eq!(annotations(&kept)["pod-group-name"], "mine");
-    assert!(has_owner(&outcome(&owned("StatefulSet"), "coscheduling")));
+    // Also where the policy leaves the scheduler to the pod.
+    let own = executor(1).spec("schedulerName", "kai-scheduler");
+    for kind in ["none", "volcano"] {
+        assert!(!has_owner(&by_driver(&own, &snapshot_with(&[owned("Job")]), &only(policy(kind)))), "{kind}");
+        assert!(has_owner(&by_driver(&own, &snapshot_with(&[kai()]), &only(policy(kind)))), "{kind}");
+    }
 }
 
 /// `scheduling.koordinator.sh/scheduler-name` replaces schedulerName inside koord-scheduler.

@@ -606,7 +606,8 @@ fn kai(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
         let json = pod.to_string();
         let Ok(read) = Pod::read_whole(json.as_bytes()) else { continue };
         let Some(policy) = policies.choose(namespace, known.as_ref(), &read) else { continue };
-        if policy.scheduler.gang_scheduler.top_owner_kinds.contains(&text(owner, &["kind"])) {
+        let harmless = policy.scheduler.gang_scheduler.harmless_owners;
+        if harmless.is_some_and(|harmless| !harmless.contains(&text(owner, &["kind"]))) {
             let example = format!("{namespace}/{}", text(pod, &["metadata", "name"]));
             found.entry(text(owner, &["kind"])).or_insert((0, example)).0 += 1;
         }

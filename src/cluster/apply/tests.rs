@@ -485,3 +485,35 @@ async fn hopeless_driver_is_deleted_only_if_it_answers_and_a_list_contains_no_ex
         assert!(!is_deleted(Check::NoExecutors(driver_poll()), list(&[]), answer).await);
     }
 }
+
+/// An overloaded API server refuses nothing: the next plan may succeed.
+#[test]
+fn only_an_answer_about_the_pod_group_is_its_refusal() {
+    let api = crate::gang::GangScheduler::of_kind("volcano").unwrap().apis.first().unwrap();
+    let action = Action::CreateGroup {
+        key: GroupKey { namespace: "n".into(), name: "g".into(), scheduler: "volcano" },
+        api,
+        app: AppKey::new("n", "a"),
+        spec: json!({}),
+        owner: Some(DriverRef { name: "d".into(), uid: "u".into() }),
+        started: false,
+    };
+    let webhook = "failed calling webhook \"validatepodgroup.volcano.sh\": connection refused";
+    for (code, message, expected) in [
+        (400, "queue team does not exist", true),
+        (403, "podgroups is forbidden", true),
+        (422, "spec.minMember: Invalid value", true),
+        (500, webhook, true),
+        (404, "", false),
+        (408, "", false),
+        (409, "", false),
+        (429, "too many requests", false),
+        (500, "etcdserver: request timed out", false),
+        (503, "shutting down", false),
+    ] {
+        let status: Status =
+            serde_json::from_value(json!({"code": code, "message": message, "status": "Failure"})).unwrap();
+        let (change, event) = group_refused(&AppKey::new("n", "a"), &action, &status);
+        assert_eq!((change.is_some(), event.is_some()), (expected, expected), "{code} {message}");
+    }
+}

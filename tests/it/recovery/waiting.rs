@@ -32,7 +32,8 @@ fn answer(scene: &mut Scene, objects: &[serde_json::Value]) -> u64 {
     for second in 1..=200 {
         for read in scene.harness.step_after(1).lookups {
             if let Lookup::Messages(_, kind) = read {
-                let said = messages::read(GangScheduler::of_kind(kind).unwrap(), objects.iter());
+                let at = "2026-11-28T10:01:00Z".parse().unwrap();
+                let said = messages::read(GangScheduler::of_kind(kind).unwrap(), objects.iter(), at);
                 let now = scene.harness.now();
                 scene.harness.controller.lookup_answered(&read, LookupResult::Messages(said), now);
                 return second;
@@ -149,4 +150,50 @@ fn refused_pod_group_is_the_reason_until_it_exists() {
     scene.harness.apply(Change::Related(RelatedChange::Group(group_key("g"), group(false))));
     assert!(scene.harness.controller.snapshot().refused_groups.is_empty());
     assert!(causes(&scene)[0].2.contains("has not started"));
+}
+
+#[test]
+fn workload_explains_a_pod_only_while_its_gate_holds_it() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    let gated = unscheduled(1, "SchedulingGated", "blocked").label("kueue.x-k8s.io/queue-name", "q");
+    scene.harness.observe(&gated.spec("schedulingGates", json!([{"name": "kueue.x-k8s.io/admission"}])));
+    let workload = json!({"metadata": {"name": "w", "ownerReferences": [{"kind": "Pod", "uid": "e1"}]}, "status": {"conditions": [
+        {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient quota for cpu in flavor f"}]}});
+    answer(&mut scene, &[workload]);
+    assert_eq!(causes(&scene), [("gated".into(), 1, "Workload w: insufficient quota for cpu in flavor f".into())]);
+    // Kueue admits it. What was read before is not the reason any more.
+    let gpu = "0/5 nodes are available: 5 Insufficient nvidia.com/gpu.";
+    let admitted = version(unscheduled(1, "Unschedulable", gpu), 9).label("kueue.x-k8s.io/queue-name", "q");
+    scene.harness.observe(&admitted);
+    assert_eq!(causes(&scene), [("unschedulable".into(), 1, format!("lacks nvidia.com/gpu: {gpu}"))]);
+}
+
+#[test]
+fn what_was_said_before_the_gang_started_does_not_explain_a_replacement() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    scene.harness.apply(listed(vec![(group_key("g"), group(false))]));
+    let affinity = "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules.";
+    scene.harness.observe(&member(unscheduled(1, "Unschedulable", affinity), "g"));
+    answer(&mut scene, &[event("resource in cluster is overused: overused cpu")]);
+    assert!(causes(&scene)[0].2.contains("overused cpu"));
+    scene.harness.apply(listed(vec![(group_key("g"), group(true))]));
+    assert_eq!(causes(&scene), [("unschedulable".into(), 1, affinity.into())]);
+}
+
+/// Of a scheduler that a user chose without spark-usher, too; and none of the slots of other reads are taken.
+#[test]
+fn slow_messages_delay_no_other_read() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    for number in 0..40 {
+        let namespace = format!("team-{number}");
+        let mut pod = executor(1).spec("schedulerName", "volcano").namespace(&namespace).stored(&format!("u{number}"));
+        pod.0["status"] = json!({"phase": "Pending"});
+        scene.harness.observe(&pod);
+    }
+    let reads: Vec<Lookup> = (0..30).flat_map(|_| scene.harness.step_after(1).lookups).collect();
+    assert_eq!(
+        reads.iter().filter(|read| matches!(read, Lookup::Messages(..) | Lookup::Quotas(_))).count(),
+        4,
+        "{reads:?}"
+    );
 }

@@ -152,9 +152,7 @@ pub(super) fn is_sized(setup: &Setup, pod: &Value) -> bool {
     match setup.membership {
         Membership::PodGroup => group_of(setup, pod).is_some(),
         Membership::Annotations => {
-            // A label that replaces the scheduler is set only on a pod that has it.
-            let mut keys =
-                setup.scheduler.more_keys.iter().filter(|(_, key)| Some(*key) != setup.scheduler.scheduler_label);
+            let mut keys = setup.scheduler.more_keys.iter();
             keys.all(|(place, key)| at(pod, &["metadata", place.as_str(), key]).is_some())
         }
     }
