@@ -82,6 +82,7 @@ async fn gang_that_volcano_does_not_enqueue_is_explained_by_the_event_on_its_pod
         executor(1).annotation("spark-usher.io/by", "batch/volcano").annotation("scheduling.k8s.io/group-name", "g");
     application(&cluster, member).await;
     let refused = "resource in cluster is overused: overused cpu";
+    let now = spark_usher::time::whole_second(spark_usher::runtime::clock::now()).to_string();
     for (name, message) in [
         ("g.1", "1/3 tasks in gang unschedulable: pod group is not ready, 1 Pending, 3 minAvailable"),
         ("g.2", refused),
@@ -92,7 +93,7 @@ async fn gang_that_volcano_does_not_enqueue_is_explained_by_the_event_on_its_pod
                 "involvedObject": {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "name": "g",
                     "namespace": cluster.namespace, "uid": "g"},
                 "reason": "Unschedulable", "message": message, "type": "Normal", "source": {"component": "volcano"},
-                "firstTimestamp": "2026-11-28T10:00:00Z", "lastTimestamp": "2026-11-28T10:00:00Z", "count": 1}),
+                "firstTimestamp": now, "lastTimestamp": now, "count": 1}),
             )
             .await;
     }
