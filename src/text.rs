@@ -67,6 +67,34 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_part)
 }
 
+/// An enum whose values are words on the wire, each with one sentence for people, its documentation: `ALL` in the order of the documented
+/// table, `as_str` and `text`.
+macro_rules! word_enum {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])+ $value:ident = $word:literal;)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[doc = $doc])+ $value,)+
+        }
+
+        impl $name {
+            /// Every value, in the order of its table in the documentation.
+            pub const ALL: &'static [$name] = &[$($name::$value,)+];
+
+            /// The word on the wire.
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$value => $word,)+ }
+            }
+
+            /// One sentence for people.
+            pub fn text(self) -> &'static str {
+                match self { $($name::$value => concat!($($doc),+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+pub(crate) use word_enum;
+
 #[cfg(test)]
 mod tests {
     use super::*;

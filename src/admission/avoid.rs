@@ -140,15 +140,8 @@ fn fits<'n>(
     let Some(body) = pod.body.read() else { return Room::Enough };
     let (requests, mut work) = (resources::of_pod(&body), Work::new(MAX_STEPS));
     let nodes = nodes.filter(|(_, node)| node.ready && !node.cordoned);
-    let mut usable = nodes
-        .filter(|(name, node)| requirements.allow(name, |key| node.label(key), &mut work))
-        .map(|(_, node)| &**node)
-        .peekable();
-    if usable.peek().is_none() {
-        drop(usable);
-        return if work.is_exceeded() { Room::NotCounted } else { Room::For(0) };
-    }
-    match room(usable, &requests, members, Share::WithoutDaemons) {
+    let usable = nodes.filter(|(name, node)| requirements.allow(name, |key| node.label(key), &mut work));
+    match room(usable.map(|(_, node)| &**node), &requests, members, Share::WithoutDaemons) {
         Some(fit) if fit < members && work.is_exceeded() => Room::NotCounted,
         Some(fit) if fit < members => Room::For(fit),
         Some(_) | None => Room::Enough,

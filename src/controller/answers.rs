@@ -247,7 +247,7 @@ impl Controller {
                 (Lookup::Messages(namespace, kind), LookupResult::Messages(messages)) => {
                     Some(Change::Related(RelatedChange::Messages(namespace.clone(), kind, messages)))
                 }
-                // The cluster does not serve the scheduler's objects any more.
+                // The cluster no longer serves the scheduler's objects.
                 (Lookup::Messages(namespace, kind), LookupResult::Absent) => {
                     Some(Change::Related(RelatedChange::Messages(namespace.clone(), kind, SchedulerMessages::new())))
                 }

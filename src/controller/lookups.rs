@@ -103,7 +103,8 @@ impl Lookups {
     }
 
     /// Registers the lookups that an application requires, and forgets those that no application requires any more. Returns the
-    /// pods and workloads that are no longer followed, the quotas, and the messages. `is_unknown` decides whether an object still has to be read.
+    /// pods and workloads that are no longer followed, the quotas, and the messages. `is_unknown` decides whether an object still has
+    /// to be read.
     pub(super) fn require(
         &mut self,
         app: &AppKey,

@@ -31,8 +31,8 @@ const MAX_SKEW: SignedDuration = SignedDuration::from_mins(1);
 /// The annotation of a placeholder (`pkg/common/constants/constants.go`).
 const PLACEHOLDER: &str = "yunikorn.apache.org/placeholder";
 
-/// The schedulers that state on other objects why a pod waits: the one that places it, whoever chose it, and Kueue if the pod names one of
-/// its queues.
+/// The schedulers that state on other objects why a pod waits: its scheduler, by our policy or by its `schedulerName`, and Kueue if
+/// it names a queue of Kueue.
 pub fn speakers(scheduling: &SchedulingFields) -> impl Iterator<Item = &'static GangScheduler> {
     let by = scheduling.set_by().map(|(_, kind)| kind);
     TABLE.iter().copied().filter(move |scheduler| {
@@ -290,6 +290,21 @@ mod tests {
         assert_eq!(found.get("old"), None);
         assert_eq!(found["forged"], "PodGroup forged: overused cpu");
         assert_eq!(found["g"], format!("PodGroup g: {queue}"));
+    }
+
+    #[test]
+    fn latest_condition_of_a_pod_group_says_why_it_waits() {
+        let condition = |kind: &str, status: &str, reason: &str, at: &str| json!({"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": at});
+        let (early, late) = ("2026-11-28T10:00:00Z", "2026-11-28T10:00:09Z");
+        let of = |conditions: &[Value]| of_group(conditions).map(|message| message.to_string());
+        let native = |status| condition("PodGroupScheduled", status, "Unschedulable", early);
+        assert_eq!((of(&[native("False")]), of(&[native("True")])), (Some("m".into()), None));
+        // Volcano keeps both conditions.
+        let waits = |at| condition("Unschedulable", "True", "NotEnoughResources", at);
+        let scheduled = |at| condition("Scheduled", "True", "tasks in gang are ready to be scheduled", at);
+        assert_eq!(of(&[waits(late), scheduled(early)]), Some("NotEnoughResources: m".into()));
+        assert_eq!(of(&[waits(early), scheduled(late)]), None);
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

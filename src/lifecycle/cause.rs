@@ -6,6 +6,7 @@ use crate::fault_injection::{self, Bug};
 use crate::snapshot::Executor;
 use crate::spark::diagnostics::{ContainerKind, ContainerStateKind, Ended, PodDiagnostics, ReasonAndMessage};
 use crate::spark::state::ExecutorPodState;
+use crate::text::word_enum;
 
 /// How an executor left the snapshot, or that it has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,26 +45,12 @@ impl Blame {
 
 macro_rules! causes {
     ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $blame:ident, $group:ident;)+) => {
-        /// Why. One closed set, used as a metric label, in Events and by `why`.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Cause {
-            $($(#[doc = $doc])+ $name,)+
+        word_enum! {
+            /// Why. One closed set, used as a metric label, in Events and by `why`.
+            Cause { $($(#[doc = $doc])+ $name = $word;)+ }
         }
 
         impl Cause {
-            /// Every cause, in the order of the table in docs/reasons.md.
-            pub const ALL: &'static [Cause] = &[$(Cause::$name,)+];
-
-            /// The word on the wire.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Cause::$name => $word,)+ }
-            }
-
-            /// One sentence for people.
-            pub fn text(self) -> &'static str {
-                match self { $(Cause::$name => concat!($($doc),+).trim_ascii(),)+ }
-            }
-
             /// Who caused the exit. Spark's own view is a separate part of an exit.
             pub fn blame(self) -> Blame {
                 match self { $(Cause::$name => Blame::$blame,)+ }

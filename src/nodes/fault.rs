@@ -11,7 +11,7 @@ use crate::lifecycle::exit::Exit;
 use crate::snapshot::Executor;
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
-use crate::text::truncated;
+use crate::text::{truncated, word_enum};
 
 /// The words of a kubelet whose CPU manager has no free CPUs although the scheduler saw some: in a `PreStartContainer` hook
 /// (kubelets before 1.18, kubernetes#63018), later in the refusal of a pod (kubernetes#92436).
@@ -62,26 +62,12 @@ const MAX_WORDS: usize = 300;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $by_pod:literal, $cure:literal;)+) => {
-        /// What a node did to an executor.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum FaultKind {
-            $($(#[doc = $doc])+ $name,)+
+        word_enum! {
+            /// What a node did to an executor.
+            FaultKind { $($(#[doc = $doc])+ $name = $word;)+ }
         }
 
         impl FaultKind {
-            /// Every kind, in the order of the table in docs/nodes.md.
-            pub const ALL: &'static [FaultKind] = &[$(FaultKind::$name,)+];
-
-            /// The word on the wire.
-            pub fn as_str(self) -> &'static str {
-                match self { $(FaultKind::$name => $word,)+ }
-            }
-
-            /// One sentence for people.
-            pub fn text(self) -> &'static str {
-                match self { $(FaultKind::$name => concat!($($doc),+).trim_ascii(),)+ }
-            }
-
             /// Whether a pod often causes it itself, by what it requests or mounts: then it counts against a node only if the
             /// application has executors that run elsewhere.
             pub fn may_be_by_pod(self) -> bool {

@@ -1,8 +1,6 @@
 //! Why a pod does not start, and for which PodGroup it waits. Of all that is said about it, the message that decides is shown: a resource
 //! that is lacking is named by one pod of a gang, by its PodGroup, or by an object of its scheduler.
 
-use std::sync::Arc;
-
 use super::shortage_cause::ShortageCause;
 use crate::gang::messages::{self, lacking, names_resource};
 use crate::gang::{GangScheduler, MessagesOn};
@@ -65,18 +63,22 @@ pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCa
         let (kind, why) = of_stuck(waits);
         return (kind, format!("{}: {why}", pod.name));
     }
-    if let Some((group_key, group)) = waiting_group(snapshot, key, pod.scheduling) {
-        let size = group.size().map_or_else(String::new, |size| format!(" of {size}"));
-        let refused = refused_group(snapshot, key, pod.scheduling)
-            .map(|(_, why)| format!("the API server refused its change: {why}"));
-        let why: Vec<String> = refused.into_iter().chain(said(snapshot, key, pod)).collect();
-        let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
-        return (ShortageCause::Gang, format!("gang {}{size} has not started{why}", group_key.name));
+    let gang = Gang::of(snapshot, key, pod.scheduling);
+    let said = said(snapshot, key, pod, &gang);
+    match (&gang.group, gang.refused) {
+        (Some((name, group)), refused) if !group.started => {
+            let size = group.size().map_or_else(String::new, |size| format!(" of {size}"));
+            let refused = refused.map(|(_, why)| format!("the API server refused its change: {why}"));
+            let why: Vec<String> = refused.into_iter().chain(said).collect();
+            let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
+            return (ShortageCause::Gang, format!("gang {name}{size} has not started{why}"));
+        }
+        (_, Some((name, why))) => {
+            return (ShortageCause::Gang, format!("the API server refused PodGroup {name}: {why}"));
+        }
+        _ => {}
     }
-    if let Some((name, why)) = refused_group(snapshot, key, pod.scheduling) {
-        return (ShortageCause::Gang, format!("the API server refused PodGroup {name}: {why}"));
-    }
-    match said(snapshot, key, pod) {
+    match said {
         Some(why) if is_gated(pod) => (ShortageCause::Gated, why),
         Some(why) => (ShortageCause::Unschedulable, with_resources(why)),
         None => (
@@ -88,9 +90,12 @@ pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCa
 
 /// Why no node was found for a pod, in a clause; `None` if it has one, or nothing is known.
 pub fn not_scheduled(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> Option<String> {
-    let why = said(snapshot, key, pod).filter(|_| pod.node.is_none());
-    let refused = refused_group(snapshot, key, pod.scheduling).filter(|_| pod.node.is_none());
-    let refused = refused.map(|(name, why)| format!("the API server refused its PodGroup {name}: {why}"));
+    if pod.node.is_some() {
+        return None;
+    }
+    let gang = Gang::of(snapshot, key, pod.scheduling);
+    let why = said(snapshot, key, pod, &gang);
+    let refused = gang.refused.map(|(name, why)| format!("the API server refused its PodGroup {name}: {why}"));
     let verb = if is_gated(pod) { "is held by a scheduling gate" } else { "is not scheduled" };
     refused.into_iter().chain(why.map(|why| format!("{verb}: {why}"))).reduce(|all, one| format!("{all}; {one}"))
 }
@@ -105,8 +110,8 @@ fn unscheduled(pod: Waiting<'_>) -> Option<&ReasonAndMessage> {
 
 /// What is said about a pod without a node: by its scheduler on other objects, by its PodGroup, and by itself; that which names a
 /// resource, else the first.
-fn said(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> Option<String> {
-    let group = group_of(key, pod.scheduling).and_then(|group| snapshot.groups.get(&group));
+fn said(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>, gang: &Gang<'_>) -> Option<String> {
+    let group = gang.group.map(|(_, group)| group);
     let has_started = group.is_some_and(|group| group.started);
     // What was read up to a minute ago may have been true of a pod that waited for something else then.
     let speakers = messages::speakers(pod.scheduling).filter(|scheduler| match scheduler.messages_on {
@@ -142,7 +147,10 @@ pub fn says_more(message: &str, than: &str) -> bool {
 
 /// That the nodes have no room for the gang of a pod that waits, even if they were empty. Looks at every node.
 pub(super) fn never_fits(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> Option<String> {
-    let size = waiting_group(snapshot, key, pod.scheduling)?.1.size()?;
+    let size = waiting_group(snapshot, key, pod.scheduling)?.size()?;
+    if snapshot.nodes.is_empty() {
+        return None; // They are not watched.
+    }
     let nodes = snapshot.nodes.values().filter(|node| node.ready && !node.cordoned);
     let fit = room(nodes.map(|node| &**node), pod.requests, size, Share::Whole).filter(|fit| *fit < size)?;
     Some(format!("even if they were empty, the nodes would have room for {fit} of its executors only"))
@@ -156,26 +164,25 @@ pub(super) fn of_stuck((container, waits): (&ContainerDiagnostics, &ReasonAndMes
 }
 
 /// The PodGroup for which an executor waits.
-pub fn waiting_group<'s>(
-    snapshot: &'s Snapshot,
-    key: &AppKey,
-    scheduling: &SchedulingFields,
-) -> Option<(&'s GroupKey, &'s Group)> {
-    let (key, group) = snapshot.groups.get_key_value(&group_of(key, scheduling)?)?;
-    (!group.started).then_some((key, group))
+pub fn waiting_group<'s>(snapshot: &'s Snapshot, key: &AppKey, scheduling: &SchedulingFields) -> Option<&'s Group> {
+    snapshot.groups.get(&group_of(key, scheduling)?).map(|group| &**group).filter(|group| !group.started)
 }
 
-/// The name of the PodGroup that a pod names, if it could not be created or changed, and what the API server said.
-fn refused_group<'s>(
-    snapshot: &'s Snapshot,
-    key: &AppKey,
-    scheduling: &SchedulingFields,
-) -> Option<(&'s str, &'s Arc<str>)> {
-    if snapshot.refused_groups.is_empty() {
-        return None;
+/// What is known about the PodGroup that a pod names.
+struct Gang<'s> {
+    /// Its name, and the PodGroup.
+    group: Option<(&'s str, &'s Group)>,
+    /// Its name, and what the API server said, if it could not be created or changed.
+    refused: Option<(&'s str, &'s str)>,
+}
+
+impl<'s> Gang<'s> {
+    fn of(snapshot: &'s Snapshot, key: &AppKey, scheduling: &SchedulingFields) -> Gang<'s> {
+        let Some(named) = group_of(key, scheduling) else { return Gang { group: None, refused: None } };
+        let group = snapshot.groups.get_key_value(&named).map(|(key, group)| (&*key.name, &**group));
+        let refused = snapshot.refused_groups.get_key_value(&named).map(|(key, (_, why))| (&*key.name, &**why));
+        Gang { group, refused }
     }
-    let (key, (_, why)) = snapshot.refused_groups.get_key_value(&group_of(key, scheduling)?)?;
-    Some((&key.name, why))
 }
 
 /// The kind of the scheduler and the name of the PodGroup that an executor names.

@@ -100,16 +100,14 @@ pub enum Share {
     WithoutDaemons,
 }
 
-/// How many pods with these requests the nodes would have room for, were no others on them, counted up to `most`; `None` if there are no
-/// nodes, or one does not state what is allocatable.
+/// How many pods with these requests the nodes would have room for, were no others on them, counted up to `most`; `None` if a node does
+/// not state what is allocatable.
 pub fn room<'n>(
     nodes: impl Iterator<Item = &'n Node>,
     requests: &ResourceList,
     most: u64,
     share: Share,
 ) -> Option<u64> {
-    let mut nodes = nodes.peekable();
-    nodes.peek()?;
     let mut fit = 0_u64;
     for node in nodes {
         if node.allocatable.is_empty() {

@@ -32,7 +32,7 @@ pub enum RelatedChange {
     QuotasUnreferenced(Arc<str>),
     /// What a scheduler states about pods of a namespace that wait.
     Messages(Arc<str>, &'static str, SchedulerMessages),
-    /// No pod of this namespace waits for this scheduler any more.
+    /// No pod of this namespace waits for this scheduler now.
     MessagesUnreferenced(Arc<str>, &'static str),
     /// A PodGroup of this application could not be created or changed, and why.
     GroupRefused(GroupKey, AppKey, Arc<str>),

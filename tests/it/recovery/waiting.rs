@@ -91,7 +91,7 @@ fn what_the_scheduler_says_about_a_gang_is_read_after_ten_seconds_and_each_minut
     let waits = Some("2 Insufficient memory".into());
     scene.harness.apply(listed(vec![(group_key("g"), Group { spec: json!({"minMember": 2}), waits, ..group(false) })]));
     assert_eq!(causes(&scene)[0].2, "gang g of 2 has not started: 2 Insufficient memory");
-    // None waits any more.
+    // Both run.
     for id in [1, 2] {
         scene.harness.observe(&version(member(running(id).spec("nodeName", "n"), "g"), 9));
     }
@@ -161,7 +161,7 @@ fn workload_explains_a_pod_only_while_its_gate_holds_it() {
         {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "insufficient quota for cpu in flavor f"}]}});
     answer(&mut scene, &[workload]);
     assert_eq!(causes(&scene), [("gated".into(), 1, "Workload w: insufficient quota for cpu in flavor f".into())]);
-    // Kueue admits it. What was read before is not the reason any more.
+    // Kueue admits it: what was read before no longer explains it.
     let gpu = "0/5 nodes are available: 5 Insufficient nvidia.com/gpu.";
     let admitted = version(unscheduled(1, "Unschedulable", gpu), 9).label("kueue.x-k8s.io/queue-name", "q");
     scene.harness.observe(&admitted);
@@ -196,4 +196,43 @@ fn slow_messages_delay_no_other_read() {
         4,
         "{reads:?}"
     );
+}
+
+#[test]
+fn refused_change_of_a_pod_group_is_said_until_its_spec_changes() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    let of =
+        |phase: &str, size: u32| Group { phase: Some(phase.into()), spec: json!({"minMember": size}), ..group(false) };
+    let changed = |group| Change::Related(RelatedChange::Group(group_key("g"), group));
+    scene.harness.apply(changed(of("Pending", 4)));
+    scene.harness.observe(&member(unscheduled(1, "Unschedulable", NOT_READY), "g"));
+    let refused = RelatedChange::GroupRefused(group_key("g"), AppKey::new("default", APP), "is immutable".into());
+    scene.harness.apply(Change::Related(refused));
+    let why = format!("gang g of 4 has not started: the API server refused its change: is immutable; {NOT_READY}");
+    assert_eq!(causes(&scene)[0].2, why);
+    // Volcano writes its status each second.
+    scene.harness.apply(changed(of("Inqueue", 4)));
+    assert_eq!(causes(&scene)[0].2, why);
+    scene.harness.apply(changed(of("Inqueue", 1)));
+    assert_eq!(causes(&scene)[0].2, format!("gang g of 1 has not started: {NOT_READY}"));
+    // Nothing is kept of an application that is gone.
+    let refused = RelatedChange::GroupRefused(group_key("g"), AppKey::new("default", APP), "is immutable".into());
+    scene.harness.apply(Change::Related(refused));
+    scene.harness.delete_pod("nb-exec-1", "e1");
+    scene.harness.delete_pod("nb-driver", DRIVER_UID);
+    assert!(scene.harness.controller.snapshot().refused_groups.is_empty());
+}
+
+#[test]
+fn message_about_node_affinity_names_the_nodes_that_are_avoided() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    let message = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.";
+    scene.harness.observe(&unscheduled(1, "Unschedulable", message));
+    assert_eq!(causes(&scene)[0].2, message);
+    let mut snapshot = scene.harness.controller.snapshot().clone();
+    snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["n1".into()])));
+    let now = scene.harness.now().wall;
+    let apps = views::apps(&snapshot, &scene.harness.history(), None, now);
+    let cause = apps[0].shortage.as_ref().unwrap().causes[0].message.clone();
+    assert_eq!(cause, format!("{message} (executors may avoid n1, on which executors fail)"));
 }
