@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::Snapshot;
-use crate::spark::ids::PodKey;
+use crate::spark::ids::{PodIdentity, PodKey};
 
 /// At most this many Events may be written in a burst in one namespace,
 const BURST: u32 = 10;
@@ -154,12 +154,11 @@ impl EventAggregator {
 /// The pod that owns the executor, else the labelled driver's, else the executor's own.
 fn subject(exit: &Exit, snapshot: &Snapshot) -> Subject {
     let labelled = snapshot.apps.get(&exit.app).and_then(|app| app.live_driver().or_else(|| app.drivers.first()));
-    let labelled = labelled.map(|driver| (driver.name.clone(), driver.uid.clone()));
-    let owner = || exit.executor.template.owner.as_ref()?.pod();
-    let own = || (exit.executor.name.clone(), exit.executor.uid.clone());
-    let (name, uid) = owner().or(labelled).unwrap_or_else(own);
-    let pod = PodKey::new(exit.app.namespace(), &name);
-    Subject { pod, uid, cause: exit.cause, possibly_reported: exit.possibly_reported }
+    let namespace = exit.app.namespace();
+    let owner = exit.executor.template.owner.as_ref().and_then(|owner| owner.pod(namespace));
+    let own = || PodIdentity::new(namespace, &exit.executor.name, &exit.executor.uid);
+    let subject = owner.or_else(|| labelled.map(|driver| driver.identity(namespace))).unwrap_or_else(own);
+    Subject { pod: subject.key, uid: subject.uid, cause: exit.cause, possibly_reported: exit.possibly_reported }
 }
 
 fn message(exit: &Exit) -> String {

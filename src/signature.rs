@@ -66,18 +66,24 @@ pub struct Creator {
 enum CreatorKind {
     Pod,
     Workload,
+    PodElsewhere,
     Account,
 }
 
 impl Creator {
-    /// Whether it is a pod.
+    /// Whether it is a pod of the namespace of what it created.
     pub fn is_pod(self) -> bool {
         self.kind == CreatorKind::Pod
     }
 
-    /// Whether it is a pod or a workload, and not an account.
+    /// Whether it is a pod or a workload of the namespace of what it created: it can own that.
     pub fn is_object(self) -> bool {
-        self.kind != CreatorKind::Account
+        matches!(self.kind, CreatorKind::Pod | CreatorKind::Workload)
+    }
+
+    /// Whether it is an account that is bound to no pod.
+    pub fn is_account(self) -> bool {
+        self.kind == CreatorKind::Account
     }
 
     /// The pod of this name and uid. Both count: the same uid with another name is another creator.
@@ -96,6 +102,7 @@ impl Creator {
         let kind = match text {
             text if text.starts_with(POD) => CreatorKind::Pod,
             text if text.starts_with(WORKLOAD) => CreatorKind::Workload,
+            text if text.starts_with(POD_ELSEWHERE) => CreatorKind::PodElsewhere,
             _ => CreatorKind::Account,
         };
         Creator { kind, digest }
@@ -106,10 +113,12 @@ impl Creator {
 pub const POD: &str = "pod/";
 /// The same for the StatefulSet, Deployment … for which a controller of the control plane created the pod.
 pub const WORKLOAD: &str = "workload/";
+/// The same for a pod of another namespace than what it created; the service account of its token states which.
+pub const POD_ELSEWHERE: &str = "elsewhere/";
 /// The same for a user or service account.
 pub const ACCOUNT: &str = "account/";
 
-/// A creator as a pod states it: `pod/NAME/UID`, `workload/NAME/UID` or `account/USERNAME`.
+/// A creator as a pod states it: `pod/NAME/UID`, `workload/NAME/UID`, `elsewhere/NAME/UID/USERNAME` or `account/USERNAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatedCreator {
     text: Arc<str>,
@@ -125,6 +134,11 @@ impl StatedCreator {
     /// The StatefulSet, Deployment … of this name and uid.
     pub fn of_workload(name: &str, uid: &str) -> StatedCreator {
         StatedCreator::new([WORKLOAD, name, "/", uid].concat())
+    }
+
+    /// The pod of this name and uid in the namespace of this service account.
+    pub fn of_pod_elsewhere(name: &str, uid: &str, account: &str) -> StatedCreator {
+        StatedCreator::new([POD_ELSEWHERE, name, "/", uid, "/", account].concat())
     }
 
     /// The user of this name.
@@ -143,7 +157,8 @@ impl StatedCreator {
             parts.is_some_and(|(name, uid)| !name.is_empty() && !uid.is_empty() && !uid.contains('/'))
         };
         let is_account = text.strip_prefix(ACCOUNT).is_some_and(|name| !name.is_empty());
-        let is_creator = is_account || is_object(POD) || is_object(WORKLOAD);
+        let is_elsewhere = || elsewhere(text).is_some_and(|(_, name, uid, _)| !name.is_empty() && !uid.is_empty());
+        let is_creator = is_account || is_object(POD) || is_object(WORKLOAD) || is_elsewhere();
         (is_creator && text.len() <= MAX_CREATOR).then(|| StatedCreator::new(text.to_owned()))
     }
 
@@ -152,14 +167,19 @@ impl StatedCreator {
         &self.text
     }
 
-    /// Name and uid, if it is a pod.
+    /// Namespace, name and uid, if it is a pod of another namespace.
+    pub fn pod_elsewhere(&self) -> Option<(&str, &str, &str)> {
+        elsewhere(&self.text).map(|(namespace, name, uid, _)| (namespace, name, uid))
+    }
+
+    /// Name and uid, if it is a pod of the namespace of what it created.
     pub fn pod(&self) -> Option<(&str, &str)> {
         self.text.strip_prefix(POD)?.split_once('/')
     }
 
-    /// The user's name, if it is an account.
+    /// The user's name, if it is an account, or a pod of another namespace.
     pub fn account(&self) -> Option<&str> {
-        self.text.strip_prefix(ACCOUNT)
+        self.text.strip_prefix(ACCOUNT).or_else(|| elsewhere(&self.text).map(|(.., account)| account))
     }
 
     /// The same as a key.
@@ -171,6 +191,19 @@ impl StatedCreator {
     pub fn is_signable(&self) -> bool {
         self.text.len() <= MAX_CREATOR
     }
+}
+
+/// Namespace, name, uid and service account of a pod of another namespace.
+fn elsewhere(text: &str) -> Option<(&str, &str, &str, &str)> {
+    let (name, rest) = text.strip_prefix(POD_ELSEWHERE)?.split_once('/')?;
+    let (uid, account) = rest.split_once('/')?;
+    Some((namespace_of_account(account)?, name, uid, account))
+}
+
+/// The namespace of a service account, by its user name.
+pub fn namespace_of_account(username: &str) -> Option<&str> {
+    let (namespace, name) = username.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty()).then_some(namespace)
 }
 
 /// A signature as a pod carries it. Parsing one proves nothing; see [`Signature::verifies`].
@@ -291,6 +324,7 @@ mod tests {
             signed(&key(1), "n", "a", "pod/p/v", &[Some("x"), None]),
             signed(&key(1), "n", "a", "workload/p/u", &[Some("x"), None]),
             signed(&key(1), "n", "a", "account/p/u", &[Some("x"), None]),
+            signed(&key(1), "n", "a", "elsewhere/p/u/system:serviceaccount:n:a", &[Some("x"), None]),
             signed(&Key::vouched_by(&[1; SECRET_LEN], "uid"), "n", "a", pod, &[Some("x"), None]),
             signed(&key(1), "n", "a", pod, &[Some("y"), None]),
             signed(&key(1), "n", "a", pod, &[Some("x"), Some("")]),
@@ -330,18 +364,37 @@ mod tests {
         for (text, expected) in [
             ("pod/p/u-1", StatedCreator::of_pod("p", "u-1")),
             ("workload/w/u-1", StatedCreator::of_workload("w", "u-1")),
+            (
+                "elsewhere/p/u-1/system:serviceaccount:n:a",
+                StatedCreator::of_pod_elsewhere("p", "u-1", "system:serviceaccount:n:a"),
+            ),
             ("account/oidc:a/b", StatedCreator::of_account("oidc:a/b")),
         ] {
             let read = StatedCreator::parse(text).unwrap();
             assert_eq!((&read, read.text()), (&expected, text));
-            assert!(read.is_signable() && read.key().is_object() != text.starts_with("account"));
+            let kinds = (read.key().is_pod(), read.key().is_object(), read.key().is_account());
+            let has = |prefix| text.starts_with(prefix);
+            assert_eq!(kinds, (has("pod"), has("pod") || has("workload"), has("account")), "{text}");
+            assert_eq!(read.pod(), has("pod").then_some(("p", "u-1")));
+            assert_eq!(read.pod_elsewhere(), has("elsewhere").then_some(("n", "p", "u-1")));
+            assert!(read.is_signable());
         }
         assert_eq!(StatedCreator::of_pod("p", "u").key(), Creator::of_pod("p", "u"));
         assert_eq!(StatedCreator::of_workload("p", "u").key(), Creator::of_workload("p", "u"));
         assert_ne!(Creator::of_pod("p", "u"), Creator::of_workload("p", "u"));
         let long = format!("account/{}", "a".repeat(MAX_CREATOR));
         assert!(!StatedCreator::of_account(&long[8..]).is_signable());
-        for text in ["", "pod", "pod/", "pod/p", "pod/p/", "pod//u", "pod/p/u/v", "user/eve", "account/", &long] {
+        let account = "system:serviceaccount:n:a";
+        let elsewhere = [
+            "elsewhere/p/u".to_owned(),
+            "elsewhere/p/u/eve".to_owned(),
+            "elsewhere/p/u/system:serviceaccount:n:".to_owned(),
+            format!("elsewhere/p/u/v/{account}"),
+            format!("elsewhere//u/{account}"),
+            format!("elsewhere/p//{account}"),
+        ];
+        let others = ["", "pod", "pod/", "pod/p", "pod/p/", "pod//u", "pod/p/u/v", "user/eve", "account/", &long];
+        for text in elsewhere.iter().map(String::as_str).chain(others) {
             assert_eq!(StatedCreator::parse(text), None, "{text}");
         }
     }

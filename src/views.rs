@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::remembered::RememberedExits;
 use crate::nodes::NodeLedger;
+use crate::ownership::elsewhere;
 use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::workload::{self, OwningPod};
 use crate::recovery::cost::CostLedger;
@@ -19,10 +20,10 @@ use crate::recovery::shortage::shortage;
 use crate::recovery::target::{self, Target};
 use crate::recovery::waiting;
 use crate::recovery::{self, RecoveryFindings, Registration};
-use crate::signature::StatedCreator;
+use crate::signature::{StatedCreator, namespace_of_account};
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot};
 use crate::spark::diagnostics::PodDiagnostics;
-use crate::spark::ids::AppKey;
+use crate::spark::ids::{AppKey, PodIdentity};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
 
@@ -253,13 +254,24 @@ fn driver(
     exits: &[&Exit],
     liveness: &DriverLiveness,
 ) -> DriverReport {
-    let name = match liveness {
+    let namespace = key.namespace();
+    let elsewhere = || app.executors().values().find_map(|executor| executor.pod_elsewhere());
+    let found = match liveness {
         DriverLiveness::Alive(pod) => Some(pod.name.to_string()),
         DriverLiveness::Gone | DriverLiveness::Unknown => {
             driver_names(snapshot, key, app, exits).next().map(str::to_owned)
         }
     };
-    let pod = name.as_ref().and_then(|name| snapshot.driver_pod(key.namespace(), name));
+    let (pod, name) = match found {
+        Some(name) => (snapshot.driver_pod(namespace, &name), Some(name)),
+        None => match elsewhere() {
+            Some(PodIdentity { key, uid }) => {
+                let pod = snapshot.driver_pod(key.namespace(), key.name()).filter(|pod| pod.uid == uid);
+                (pod, Some(key.to_string()))
+            }
+            None => (None, None),
+        },
+    };
     // Nothing but exits is left, and the driver of the last one was over.
     let was_over = || exits.last().is_some_and(|exit| exit.driver.is_over()) && app.executors().is_empty();
     let liveness = match liveness {
@@ -376,13 +388,13 @@ fn executor_report(
 
 /// Why an executor without an owner has none, and what would give it one.
 fn unowned(executor: &Executor, namespace: &str) -> String {
-    let creator = executor.template.proven_creator(executor.is_proven).and_then(StatedCreator::account);
-    let elsewhere = creator.filter(|account| {
-        let of = account.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-        of.is_some_and(|(of, _)| of != namespace)
-    });
-    match elsewhere {
-        Some(account) => format!("{account} created it, and no pod can own one of another namespace"),
+    let creator = executor.template.proven_creator(executor.is_proven);
+    let pod = executor.pod_elsewhere().map(|pod| format!("pod {}", pod.key));
+    let account = creator
+        .and_then(StatedCreator::account)
+        .filter(|account| namespace_of_account(account).is_some_and(|of| of != namespace));
+    match pod.or_else(|| account.map(str::to_owned)) {
+        Some(creator) => format!("{creator} created it, and no pod can own one of another namespace"),
         None => {
             "its driver is not known; if that runs in a pod of this namespace, spark.kubernetes.driver.pod.name names it"
                 .to_owned()
@@ -397,7 +409,7 @@ fn diagnosis(snapshot: &Snapshot, key: &AppKey, executor: &Executor, liveness: &
     let mut parts = Vec::new();
     match liveness {
         DriverLiveness::Gone if executor.is_live() => {
-            parts.push("has no driver: its driver exited or was deleted".to_owned());
+            parts.push(format!("has no driver: {} exited or was deleted", elsewhere::shown_driver(executor)));
         }
         DriverLiveness::Unknown if executor.is_live() && executor.template.owner.is_none() => {
             let why = unowned(executor, key.namespace());

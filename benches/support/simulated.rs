@@ -135,7 +135,7 @@ impl Cluster {
                     uid: format!("g{version}").into(),
                     version,
                     selector: Some(app.selector().into()),
-                    owner: owner.clone().map(|owner| Owner::of_pod(owner.name, owner.uid)),
+                    owner: owner.clone().map(|owner| Owner::of_pod(owner.key.name().into(), owner.uid)),
                     started: *started,
                     created: None,
                     deleting: false,

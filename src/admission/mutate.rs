@@ -94,8 +94,8 @@ fn driver<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft<'
     }
     let mut draft = Draft::new(Reason::DriverSchedulingSet);
     let requester = &context.review.requester;
-    let creator = resolve::creator(requester, &context.review.namespace, policies).ok();
-    let creator = resolve::signing_creator(requester, creator.as_ref(), context.pod);
+    let creator = resolve::creator(requester, &context.review.namespace, policies);
+    let creator = resolve::signing_creator(requester, &creator, context.pod);
     scheduling::driver(context, &effective, &creator, &mut draft);
     draft.signature = Some(creator);
     add_notes(&mut draft, effective);

@@ -213,18 +213,18 @@ fn group(review: &Review<'_>, pod: &Pod<'_>, snapshot: &Snapshot, policies: &Pol
     for (scheduler, name) in named {
         let key = GroupKey { namespace: (*review.namespace).into(), name: name.into(), scheduler: scheduler.kind };
         let Some(present) = snapshot.groups.get(&key) else { continue };
-        let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
+        let creator = resolve::creator(&review.requester, &review.namespace, policies);
         // A controller creates the pods of all accounts under one name.
         let owner = present.owner.as_ref().filter(|_| !resolve::is_workload_controller(&review.requester.username));
         let is_foreign = match owner {
             Some(owner) => {
-                let is_creator = creator.as_ref().is_some_and(|creator| *creator.uid == *owner.uid);
+                let is_creator = creator.as_ref().is_ok_and(|creator| *creator.uid == *owner.uid);
                 !is_creator
                     && resolve::is_foreign(&owner.name, &review.requester, &review.namespace, snapshot, policies)
             }
             None => {
                 let app = present.selector.as_deref().and_then(|selector| snapshot.app(&review.namespace, selector));
-                let by = resolve::signing_creator(&review.requester, creator.as_ref(), pod);
+                let by = resolve::signing_creator(&review.requester, &creator, pod);
                 let is_in = |fields: &SchedulingFields| scheduler.group_key.of_fields(fields) == Some(name);
                 app.is_some_and(|app| app.is_only_of_others(by.key(), is_in))
             }
@@ -413,8 +413,8 @@ fn queue(
     // creations as failures, and exit.
     let first = || {
         let app = pod.app_selector().and_then(|selector| snapshot.app(&review.namespace, selector))?;
-        let creator = resolve::creator(&review.requester, &review.namespace, policies).ok();
-        app.first_scheduling(resolve::signing_creator(&review.requester, creator.as_ref(), pod).key())
+        let creator = resolve::creator(&review.requester, &review.namespace, policies);
+        app.first_scheduling(resolve::signing_creator(&review.requester, &creator, pod).key())
     };
     let present = pod.spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
     for scheduler in gang::TABLE {

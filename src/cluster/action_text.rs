@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::reason::Reason;
 use crate::reconcile::{Action, PodEvent};
 use crate::snapshot::{Change, RelatedChange};
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::AppKey;
 use crate::text::{harmless, truncated};
 
 /// The longest description of an action in the log.
@@ -43,14 +43,14 @@ pub(super) fn describe(action: &Action) -> String {
         }
         Action::Adopt { executor, driver, how, .. } => {
             out.insert("executor".into(), executor.name().into());
-            out.insert("driver".into(), (*driver.name).into());
+            out.insert("driver".into(), driver.key.name().into());
             out.insert("how".into(), how.as_str().into());
         }
         Action::CleanUp { executor, cause, gone_driver, .. } => {
             out.insert("executor".into(), executor.name().into());
             out.insert("cause".into(), cause.as_str().into());
             if let Some(driver) = gone_driver {
-                out.insert("driverGone".into(), (*driver.name).into());
+                out.insert("driverGone".into(), driver.seen_from(executor.namespace()).into());
             }
         }
         Action::Recover(deletion) => {
@@ -86,7 +86,7 @@ pub(super) fn group_refused(app: &AppKey, action: &Action, status: &Status) -> (
     }
     let why = truncated(&harmless(&status.message), MAX_REFUSAL).to_owned();
     let event = owner.map(|owner| PodEvent {
-        pod: PodKey::new(&key.namespace, &owner.name),
+        pod: owner.key.clone(),
         uid: owner.uid.clone(),
         reason: Reason::GroupRefused,
         message: format!("gang {}: the API server refused its PodGroup: {why}", key.name),

@@ -30,7 +30,7 @@ use crate::gang::GangScheduler;
 use crate::hash::hash_of;
 use crate::lifecycle::cause::Cause;
 use crate::reason::Reason;
-use crate::reconcile::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, Recover, owner_reference};
+use crate::reconcile::{Action, Cleanup, ObjectVersion, PodEvent, Recover, owner_reference};
 use crate::recorder::AggregatedEvent;
 use crate::recovery::budget::Attempt;
 use crate::recovery::finding::Check;
@@ -39,7 +39,7 @@ use crate::runtime::clock;
 use crate::snapshot::{
     Change, DriverPhase, Group, GroupApi, GroupKey, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot,
 };
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 use crate::spark::labels;
 
 /// Timeout of a write.
@@ -278,7 +278,7 @@ impl Writer {
             return;
         }
         if let Action::Adopt { executor, seen, driver, .. } = action {
-            let message = format!("not adopted by {}: {message}", driver.name);
+            let message = format!("not adopted by {}: {message}", driver.key.name());
             let pod_event =
                 PodEvent { pod: executor.clone(), uid: seen.uid.clone(), reason: Reason::AdoptionRefused, message };
             self.events.record(leadership, &pod_event).await;
@@ -405,17 +405,14 @@ impl Writer {
         action: &Action,
     ) -> Result<Option<Option<Change>>> {
         let (executor, uid, driver) = match action {
-            Action::CleanUp { executor, seen, gone_driver: Some(driver), .. } => (executor, &seen.uid, driver.clone()),
+            Action::CleanUp { executor, seen, gone_driver: Some(driver), .. } => (executor, &seen.uid, driver),
             Action::Recover(deletion) => match &deletion.check {
-                Check::DriverGone(name, uid) => {
-                    let driver = DriverRef { name: name.clone(), uid: uid.clone() };
-                    (&deletion.event.pod, &deletion.seen.uid, driver)
-                }
+                Check::DriverGone(driver) => (&deletion.event.pod, &deletion.seen.uid, driver),
                 _ => return Ok(None),
             },
             _ => return Ok(None),
         };
-        let found = self.evidence.contradiction(lookups, app, (executor.name(), uid), &driver).await?;
+        let found = self.evidence.contradiction(lookups, app, (executor.name(), uid), driver).await?;
         Ok(found.map(|(contradiction, change)| {
             tracing::info!(%app, pod = %executor, %contradiction, "executor left alone");
             change
@@ -458,15 +455,15 @@ impl Writer {
         api: &GroupApi,
         app: &AppKey,
         spec: &Value,
-        owner: Option<&DriverRef>,
+        owner: Option<&PodIdentity>,
         started: bool,
         lookups: (&Leadership, &mut BatchReads),
     ) -> Result<Outcome> {
         // If the driver was deleted just now, the garbage collector would delete the PodGroup immediately.
         if let Some(owner) = owner {
-            let found = self.evidence.pod(lookups, &PodKey::new(&key.namespace, &owner.name)).await?;
+            let found = self.evidence.pod(lookups, &owner.key).await?;
             if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
-                let pod = PodKey::new(&key.namespace, &owner.name);
+                let pod = owner.key.clone();
                 let followed = found.map_or(ReferencedPod::Absent, ReferencedPod::Present);
                 return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
                     pod,
@@ -506,7 +503,7 @@ impl Writer {
         &self,
         key: &GroupKey,
         groups: &Api<DynamicObject>,
-        owner: Option<&DriverRef>,
+        owner: Option<&PodIdentity>,
     ) -> Result<Outcome> {
         let Some(found) = groups.get_opt(&key.name).await? else { return Ok(Outcome::Stale(None)) };
         let manager = found.metadata.labels.as_ref().and_then(|map| map.get(annotations::MANAGED_BY));
@@ -519,7 +516,7 @@ impl Writer {
         );
         tracing::warn!(group = %format_args!("{}/{}", key.namespace, key.name), "a PodGroup of that name exists and is not managed by spark-usher");
         Ok(Outcome::Refused(owner.map(|owner| PodEvent {
-            pod: PodKey::new(&key.namespace, &owner.name),
+            pod: owner.key.clone(),
             uid: owner.uid.clone(),
             reason: Reason::GroupNotOurs,
             message,
@@ -571,10 +568,10 @@ impl Writer {
         &self,
         executor: &PodKey,
         seen: &ObjectVersion,
-        driver: &DriverRef,
+        driver: &PodIdentity,
         lookups: (&Leadership, &mut BatchReads),
     ) -> Result<Outcome> {
-        let found = self.evidence.pod(lookups, &PodKey::new(executor.namespace(), &driver.name)).await?;
+        let found = self.evidence.pod(lookups, &driver.key).await?;
         let is_running = found.as_ref().is_some_and(|pod| {
             pod.uid == driver.uid && pod.phase == DriverPhase::Running && !pod.deleting && !pod.is_executor
         });
@@ -583,12 +580,12 @@ impl Writer {
                 pod: executor.clone(),
                 uid: seen.uid.clone(),
                 reason: Reason::AdoptionRefused,
-                message: format!("not adopted by {}: a GET found no such running pod", driver.name),
+                message: format!("not adopted by {}: a GET found no such running pod", driver.key.name()),
             })));
         }
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         // Strategic: owners are merged by uid, so that an existing owner stays.
-        let nobody = DriverRef { name: driver.name.clone(), uid: seen.uid.clone() };
+        let nobody = PodIdentity { key: driver.key.clone(), uid: seen.uid.clone() };
         let owner = if fault_injection::injected(Bug::AdoptedByMissingOwner) { &nobody } else { driver };
         let patch = json!({"metadata": {"ownerReferences": [owner_reference(owner)]}});
         let patch = Patch::Strategic(guarded(&patch, seen));

@@ -14,9 +14,8 @@ use super::lookups::{pod_named, pods_at};
 use super::request::{Error, Result, call};
 use super::view::{Viewed, resource};
 use crate::ownership::contradiction::{self, Contradiction, Reads, ToRead};
-use crate::reconcile::DriverRef;
 use crate::snapshot::{Change, DriverPhase, DriverPod, ObservedPod, ReferencedPod, RelatedChange, Snapshot};
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 use crate::spark::labels;
 
 /// Timeout of a read.
@@ -65,7 +64,7 @@ impl EvidenceReader {
         (leadership, reads): (&Leadership, &mut BatchReads),
         app: &AppKey,
         executor: (&str, &str),
-        driver: &DriverRef,
+        driver: &PodIdentity,
     ) -> Result<Option<(Contradiction, Option<Change>)>> {
         let snapshot = self.snapshot.load_full();
         let Some((_, known)) = snapshot.executor(app.namespace(), executor.0) else {
@@ -75,7 +74,7 @@ impl EvidenceReader {
             self.list_labelled(&snapshot, app, &mut reads.found).await?;
             reads.is_listed = true;
         }
-        let ToRead { pods, address } = contradiction::to_read(&snapshot, app, known, &driver.name);
+        let ToRead { pods, address } = contradiction::to_read(&snapshot, app, known, &driver.key);
         for pod in pods {
             if !reads.found.pods.contains_key(&pod) {
                 self.limiter.acquire(Priority::Cleanup).await;
@@ -92,7 +91,7 @@ impl EvidenceReader {
         }
         // Reads take a while: the newest snapshot counts.
         let snapshot = self.snapshot.load_full();
-        let found = contradiction::of_end(&snapshot, app, executor, (&driver.name, &driver.uid), &reads.found);
+        let found = contradiction::of_end(&snapshot, app, executor, driver, &reads.found);
         Ok(found.map(|contradiction| {
             let change = change(&contradiction, app, &reads.found);
             (contradiction, change)
@@ -145,12 +144,12 @@ pub(super) async fn visit_pods(
 
 /// The pod that contradicts, for the snapshot.
 fn change(contradiction: &Contradiction, app: &AppKey, reads: &Reads) -> Option<Change> {
-    let name = match contradiction {
-        Contradiction::Pod(name, _) | Contradiction::NotGone(name) => name,
+    let key = match contradiction {
+        Contradiction::Pod(name, _) => PodKey::new(app.namespace(), name),
+        Contradiction::NotGone(pod) => pod.clone(),
         _ => return None,
     };
-    let key = PodKey::new(app.namespace(), name);
-    let at_address = || reads.at_address.values().flatten().find(|pod| pod.name == *name);
+    let at_address = || reads.at_address.values().flatten().find(|pod| *pod.name == *key.name());
     let pod = reads.pods.get(&key).and_then(Option::as_ref).or_else(at_address)?;
     Some(Change::Related(RelatedChange::Referenced(key, ReferencedPod::Present(pod.clone()), Vec::new())))
 }

@@ -162,17 +162,16 @@ impl Controller {
     }
 
     /// Registers the lookups that an application's plan requires.
-    /// `learned` are the names of its drivers' pods as they were last known.
+    /// `learned` are its drivers' pods as they were last known.
     pub(super) fn require_lookups(
         &mut self,
         (app, known): (&AppKey, Option<&Application>),
-        learned: Vec<Arc<str>>,
+        learned: Vec<PodKey>,
         policies: &Policies,
         now: Now,
     ) {
         let snapshot = self.store.snapshot();
-        let learned = learned.iter().map(|name| &**name);
-        let (wanted, outdated) = required_by(snapshot, (app, known), policies, learned, self.is_leader);
+        let (wanted, outdated) = required_by(snapshot, (app, known), policies, &learned, self.is_leader);
         let unfollowed = self.lookups.require(app, wanted, now.at, |read| is_unknown(snapshot, read));
         for (pod, uid) in outdated {
             self.lookups.mark_outdated(pod, uid);

@@ -17,7 +17,7 @@ use crate::signature::StatedCreator;
 use crate::snapshot::{
     Application, DriverPhase, DriverPod, Owner, ReferencedPod, Snapshot, Template, TemplateCounts, WorkloadKey,
 };
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 use crate::text::is_dns_subdomain;
 
 /// At most this many driver addresses are looked up for one application: its executors name one, or a few if a driver was
@@ -47,33 +47,33 @@ pub enum Lookup {
     All(Arc<str>),
 }
 
-/// Objects that an application's plan requires and the snapshot lacks. `learned` are the last known names of its drivers' pods.
-pub fn missing(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Lookup> {
+/// Objects that an application's plan requires and the snapshot lacks. `learned` are its drivers' pods as they were last known.
+pub fn missing(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[PodKey]) -> Vec<Lookup> {
     let mut wanted = required(snapshot, key, policies, learned);
     wanted.retain(|read| is_unknown(snapshot, read));
     wanted
 }
 
 /// All objects read by name that an application's plan requires, known or not.
-pub fn required(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[&str]) -> Vec<Lookup> {
+pub fn required(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[PodKey]) -> Vec<Lookup> {
     let known = snapshot.apps.get(key).map(|app| &**app);
-    required_by(snapshot, (key, known), policies, learned.iter().copied(), true).0
+    required_by(snapshot, (key, known), policies, learned, true).0
 }
 
 /// The required lookups, and followed pods that an application's executors name with another uid than the one that was read: the
 /// pod may have been recreated since. Only the leader looks up addresses: only adoption needs them.
-pub(super) fn required_by<'l>(
+pub(super) fn required_by(
     snapshot: &Snapshot,
     (key, app): (&AppKey, Option<&Application>),
     policies: &Policies,
-    learned: impl Iterator<Item = &'l str>,
+    learned: &[PodKey],
     leads: bool,
 ) -> (Vec<Lookup>, Vec<(PodKey, Arc<str>)>) {
     let nothing = Application::default();
     let app = app.unwrap_or(&nothing);
     // Pods that the watch shows need not be read.
-    let unlabelled = learned.filter(|name| app.driver(name).is_none());
-    let mut wanted: Vec<Lookup> = unlabelled.map(|name| Lookup::Pod(PodKey::new(key.namespace(), name))).collect();
+    let is_shown = |pod: &PodKey| pod.namespace() == key.namespace() && app.driver(pod.name()).is_some();
+    let mut wanted: Vec<Lookup> = learned.iter().filter(|pod| !is_shown(pod)).cloned().map(Lookup::Pod).collect();
     // Of an application without executors only PodGroups may be left.
     let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref());
     let owners = owners.filter(|owner| is_dns_subdomain(&owner.name) && app.driver(&owner.name).is_none());
@@ -85,9 +85,7 @@ pub(super) fn required_by<'l>(
     let refused_act = policies.recovery.may_act(RecoveryRule::Refused);
     let is_left = |counts: &&&TemplateCounts| counts.is_undecided() || (refused_act && counts.total > 0);
     for counts in counts.iter().filter(is_left) {
-        // The watch shows labelled drivers.
-        for (name, uid) in named_pods(snapshot, key, counts).filter(|(name, _)| app.driver(name).is_none()) {
-            let pod = PodKey::new(key.namespace(), &name);
+        for PodIdentity { key: pod, uid } in named_pods(snapshot, key, counts).filter(|pod| !is_shown(&pod.key)) {
             let is_outdated = match snapshot.referenced.get(&pod) {
                 Some(ReferencedPod::Present(known)) => known.uid != uid,
                 Some(ReferencedPod::Absent) => true,
@@ -157,34 +155,34 @@ fn lacks_executors(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, live: 
         && target().is_some_and(|target| usize::try_from(target.count).is_ok_and(|count| count > live))
 }
 
-/// Pods that executors name, with the uid that they state: their owners, or the owner of their workload, their proven creator, and
+/// Pods that executors name: their owners, or the owner of their workload, their proven creator, and
 /// the driver in our annotation.
-fn named_pods(
-    snapshot: &Snapshot,
-    key: &AppKey,
-    counts: &TemplateCounts,
-) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
+fn named_pods(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> impl Iterator<Item = PodIdentity> {
     let (namespace, template) = (key.namespace(), &counts.template);
     let owner = template.owner.as_ref().and_then(|owner| match workload::owning_pod(snapshot, namespace, owner) {
-        OwningPod::Pod(owner) => owner.pod(),
+        OwningPod::Pod(owner) => owner.pod(namespace),
         OwningPod::Unread | OwningPod::None => None,
     });
     // Beside a proven creator they say nothing.
-    let others = template.other_owners.iter().filter(|_| counts.creator().is_none()).filter_map(Owner::pod);
+    let others = template
+        .other_owners
+        .iter()
+        .filter(|_| counts.creator().is_none())
+        .filter_map(move |owner| owner.pod(namespace));
     let creator_pod = template.proven_creator(counts.is_proven).and_then(StatedCreator::pod);
     let is_owner = |owner: &Owner| creator_pod.is_some_and(|(_, uid)| *uid == *owner.uid);
     let is_named = !template.owner.as_ref().is_some_and(is_owner);
-    let creator = is_named.then(|| template.named_driver(counts.is_proven)).flatten();
+    let creator = is_named.then(|| template.named_driver(namespace, counts.is_proven)).flatten();
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
-    let note = note.map(|found| (found.name.as_str().into(), found.uid.as_str().into()));
+    let note = note.map(|found| PodIdentity::new(namespace, &found.name, &found.uid));
     owner.into_iter().chain(others).chain(creator).chain(note)
 }
 
 /// Whether a driver may be known by its address only: nothing controls its executors, or a pod that is gone.
 fn is_found_by_address(snapshot: &Snapshot, key: &AppKey, template: &Template) -> bool {
     let Some(owner) = &template.owner else { return true };
-    owner.pod().is_some_and(|(name, uid)| {
-        liveness::liveness_of(key.namespace(), &name, &uid, snapshot) == DriverLiveness::Gone
+    owner.pod(key.namespace()).is_some_and(|PodIdentity { key, uid }| {
+        liveness::liveness_of(key.namespace(), key.name(), &uid, snapshot) == DriverLiveness::Gone
     })
 }
 

@@ -544,7 +544,7 @@ impl Controller {
             let (known, state) = (self.snapshot().apps.get(&app).cloned(), self.states.get(&app));
             executors += known.as_ref().map_or(0, |known| known.visits_per_plan());
             let sets = state.into_iter().flat_map(|state| state.sets.values());
-            let learned = sets.filter_map(|set| Some(set.driver.as_ref()?.name.clone())).collect();
+            let learned = sets.filter_map(|set| Some(set.driver.as_ref()?.pod.key.clone())).collect();
             self.require_lookups((&app, known.as_deref()), learned, policies, now);
             let of = (&app, known.as_deref());
             let (examined, rest) = self.nodes.observe(of, self.store.snapshot(), &policies.nodes, now);

@@ -16,7 +16,7 @@ use super::cel;
 use super::validating_policy::{self, BINDING, KIND, Refused, SUFFIX};
 use crate::annotations::{self, CREATOR};
 use crate::ownership::resolve::WORKLOAD_CONTROLLERS;
-use crate::signature::{ACCOUNT, POD, WORKLOAD};
+use crate::signature::{ACCOUNT, POD, POD_ELSEWHERE, WORKLOAD};
 use crate::spark::labels;
 use crate::text::is_dns_part;
 
@@ -53,10 +53,26 @@ fn pods(account: &str) -> Value {
     let mut add = |name: &str, expression: String| variables.push((name.to_owned(), expression));
     add("creator", format!(r#""{CREATOR}" in variables.annotations ? variables.annotations["{CREATOR}"] : """#));
     add("byAccount", format!(r#"variables.creator == "{ACCOUNT}" + variables.username"#));
+    // `false` and not an error where there is no such pod: `&&` evaluates the left side first.
+    let by_pod = |is_account: &str, text: String| {
+        format!(
+            "variables.podNames.size() == 1 && variables.podUids.size() == 1 && {is_account} && variables.creator == {text}"
+        )
+    };
+    let of_namespace = r#"variables.username.startsWith("system:serviceaccount:" + request.namespace + ":")"#;
+    let pod = r#"variables.podNames[0] + "/" + variables.podUids[0]"#;
     add(
         "byPod",
-        format!(
-            r#"variables.podNames.size() == 1 && variables.podUids.size() == 1 && variables.username.startsWith("system:serviceaccount:" + request.namespace + ":") && variables.username != "system:serviceaccount:" + request.namespace + ":" && variables.creator == "{POD}" + variables.podNames[0] + "/" + variables.podUids[0]"#
+        by_pod(
+            &format!(r#"{of_namespace} && variables.username != "system:serviceaccount:" + request.namespace + ":""#),
+            format!(r#""{POD}" + {pod}"#),
+        ),
+    );
+    add(
+        "byPodElsewhere",
+        by_pod(
+            &format!(r#"variables.username.matches("^system:serviceaccount:[^:]+:.+$") && !{of_namespace}"#),
+            format!(r#""{POD_ELSEWHERE}" + {pod} + "/" + variables.username"#),
         ),
     );
     add(
@@ -68,7 +84,7 @@ fn pods(account: &str) -> Value {
     add("stated", stated(&[CREATOR, annotations::SIGNATURE], "variables.annotations"));
     add("changed", cel::changed(&annotations::PROTECTED, "annotations", "oldAnnotations"));
     add("who", who());
-    let new = r#"request.operation != "CREATE" || variables.stated.size() == 0 || variables.byAccount || variables.byPod || variables.byWorkload"#;
+    let new = r#"request.operation != "CREATE" || variables.stated.size() == 0 || variables.byAccount || variables.byPod || variables.byPodElsewhere || variables.byWorkload"#;
     let unchanged = r#"request.operation != "UPDATE" || variables.changed.size() == 0"#;
     let validations = [
         validation(

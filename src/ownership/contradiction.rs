@@ -16,7 +16,7 @@ use crate::annotations;
 use crate::fault_injection::{self, Bug};
 use crate::signature::{Creator, StatedCreator};
 use crate::snapshot::{Application, DriverPhase, DriverPod, DriverView, DriverViewKey, Executor, Snapshot, Template};
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 use crate::text::is_dns_subdomain;
 
 /// What speaks against the end of an executor's driver.
@@ -29,7 +29,7 @@ pub enum Contradiction {
     /// This pod runs, and may be the driver.
     Pod(Arc<str>, Evidence),
     /// The driver that is known, this pod, is not known to be gone.
-    NotGone(Arc<str>),
+    NotGone(PodKey),
     /// A labelled driver of the application cannot be read.
     Unreadable,
     /// The snapshot no longer has the executor.
@@ -110,7 +110,7 @@ impl Witnesses {
             return None;
         }
         let template = &executor.template;
-        if executor.creator().is_some_and(|creator| !creator.is_object()) {
+        if executor.creator().is_some_and(Creator::is_account) {
             return Some(Contradiction::Account);
         }
         if template.note.as_deref() == Some(annotations::FOREIGN_CREATOR) {
@@ -155,7 +155,7 @@ fn is_younger(pod: &DriverPod, executor: &Executor) -> bool {
 }
 
 /// Whether a pod may be the driver of executors with this proven creator: it is that, or was created by it. An account proves no
-/// driver.
+/// driver, and a pod of another namespace may create executors for others.
 pub fn is_related(pod: &DriverPod, creator: Option<Creator>) -> bool {
     let creator = creator.filter(|creator| creator.is_object());
     creator.is_none_or(|creator| pod.creator == creator || pod.creator_of() == Some(creator))
@@ -212,12 +212,12 @@ pub struct ToRead {
 }
 
 /// See [`ToRead`]. The labelled drivers of the application are read in any case.
-pub fn to_read(snapshot: &Snapshot, app: &AppKey, executor: &Executor, driver: &str) -> ToRead {
+pub fn to_read(snapshot: &Snapshot, app: &AppKey, executor: &Executor, driver: &PodKey) -> ToRead {
     let named = named(snapshot, app.namespace(), &executor.template, executor.is_proven);
-    let mut names: Vec<&str> = named.iter().map(|named| &*named.name).chain([driver]).collect();
-    names.sort_unstable();
-    names.dedup();
-    let pods = names.into_iter().map(|name| PodKey::new(app.namespace(), name)).collect();
+    let named = named.iter().map(|named| PodKey::new(app.namespace(), &named.name));
+    let mut pods: Vec<PodKey> = named.chain([driver.clone()]).collect();
+    pods.sort_unstable();
+    pods.dedup();
     let host = executor.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok());
     let is_proven = executor.creator().is_some_and(Creator::is_object);
     ToRead { pods, address: host.filter(|_| !is_proven).cloned() }
@@ -236,13 +236,13 @@ pub struct Reads {
     pub at_address: HashMap<Arc<str>, Vec<Arc<DriverPod>>>,
 }
 
-/// What contradicts that the driver of this executor, the pod of this name and uid, is gone: in the snapshot, or in what was read
+/// What contradicts that this driver of an executor is gone: in the snapshot, or in what was read
 /// since. Either is enough.
 pub fn of_end(
     snapshot: &Snapshot,
     app: &AppKey,
     (name, uid): (&str, &str),
-    driver: (&str, &str),
+    driver: &PodIdentity,
     reads: &Reads,
 ) -> Option<Contradiction> {
     let known = snapshot.executor(app.namespace(), name);
@@ -252,8 +252,8 @@ pub fn of_end(
     };
     let read = |name: &str| reads.pods.get(&PodKey::new(app.namespace(), name));
     // A pod that was not read may exist.
-    if read(driver.0).is_none_or(|found| !liveness::is_gone(found.as_deref(), driver.1)) {
-        return Some(Contradiction::NotGone(driver.0.into()));
+    if reads.pods.get(&driver.key).is_none_or(|found| !liveness::is_gone(found.as_deref(), &driver.uid)) {
+        return Some(Contradiction::NotGone(driver.key.clone()));
     }
     let sets = liveness::shown_sets(key, application, snapshot);
     let in_snapshot = Witnesses::of(snapshot, key, application, &sets).of_end(snapshot, app.namespace(), executor);

@@ -13,7 +13,7 @@ use std::fmt;
 use super::workload::{self, OwningPod};
 use crate::policy::Policies;
 use crate::reason::Reason;
-use crate::signature::{Creator, StatedCreator};
+use crate::signature::{Creator, StatedCreator, namespace_of_account};
 use crate::snapshot::{DriverPod, Owner, Snapshot, Template};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
@@ -119,7 +119,7 @@ pub fn resolve<'a>(
 ) -> Resolution<'a> {
     let app = pod.app_selector().and_then(|selector| snapshot.app(namespace, selector));
     let creator = creator(requester, namespace, policies);
-    let signs = signing_creator(requester, creator.as_ref().ok(), pod);
+    let signs = signing_creator(requester, &creator, pod);
     let vetoed = creator.as_ref().map_err(|reason| *reason).and_then(|creator| veto(creator, namespace, pod, snapshot));
     let owner = from_owner_reference(pod);
     let name_from_review =
@@ -146,16 +146,35 @@ pub fn resolve<'a>(
     Resolution { driver, ownership, foreign: foreign_driver, name_from_review, creator: signs }
 }
 
-/// The creator that a signature names: the authenticated pod; the workload for which a controller of the control plane creates the
-/// pod, because such a controller creates pods of all tenants under one name; else the account.
-pub fn signing_creator(requester: &Requester<'_>, pod: Option<&FoundDriver<'_>>, object: &Pod<'_>) -> StatedCreator {
-    let workload = || object.controller().filter(|_| is_workload_controller(&requester.username));
-    match pod {
-        Some(pod) => StatedCreator::of_pod(&pod.name, &pod.uid),
-        None => match workload() {
-            Some(owner) => StatedCreator::of_workload(&owner.name, &owner.uid),
-            None => StatedCreator::of_account(&requester.username),
-        },
+/// The creator that a signature names: the authenticated pod, of the pod's namespace or another one; the workload for which a
+/// controller of the control plane creates the pod, because such a controller creates pods of all tenants under one name; else the
+/// account. `creator` is what [`creator`] returns.
+pub fn signing_creator(
+    requester: &Requester<'_>,
+    creator: &Result<FoundDriver<'_>, Reason>,
+    object: &Pod<'_>,
+) -> StatedCreator {
+    let username = &requester.username;
+    let account = || {
+        let owner = object.controller().filter(|_| is_workload_controller(username));
+        owner.map_or_else(
+            || StatedCreator::of_account(username),
+            |owner| StatedCreator::of_workload(&owner.name, &owner.uid),
+        )
+    };
+    match creator {
+        Ok(pod) => StatedCreator::of_pod(&pod.name, &pod.uid),
+        Err(Reason::CreatorElsewhere) if namespace_of_account(username).is_some() => single_pod(requester)
+            .map_or_else(account, |(name, uid)| StatedCreator::of_pod_elsewhere(name, uid, username)),
+        Err(_) => account(),
+    }
+}
+
+/// Name and uid of the pod that the requester's token names, if that is exactly one.
+fn single_pod<'r, 'a>(requester: &'r Requester<'a>) -> Option<(&'r Text<'a>, &'r Text<'a>)> {
+    match (requester.pod_names.as_slice(), requester.pod_uids.as_slice()) {
+        ([name], [uid]) if is_dns_subdomain(name) && is_uid(uid) => Some((name, uid)),
+        _ => None,
     }
 }
 
@@ -169,19 +188,11 @@ pub fn creator<'a>(requester: &Requester<'a>, namespace: &str, policies: &Polici
     if policies.never_owns(username) {
         return Err(Reason::CreatorNever);
     }
-    let account = username
-        .strip_prefix("system:serviceaccount:")
-        .and_then(|rest| rest.strip_prefix(namespace))
-        .and_then(|rest| rest.strip_prefix(':'));
-    if account.is_none_or(str::is_empty) {
+    if namespace_of_account(username) != Some(namespace) {
         return Err(Reason::CreatorElsewhere);
     }
-    match (pod_names.as_slice(), pod_uids.as_slice()) {
-        ([name], [uid]) if is_dns_subdomain(name) && is_uid(uid) => {
-            Ok(FoundDriver { source: DriverSource::Creator, name: name.clone(), uid: uid.clone() })
-        }
-        _ => Err(Reason::CreatorAmbiguous),
-    }
+    let (name, uid) = single_pod(requester).ok_or(Reason::CreatorAmbiguous)?;
+    Ok(FoundDriver { source: DriverSource::Creator, name: name.clone(), uid: uid.clone() })
 }
 
 /// The snapshot's objections to a creator. The API server authenticated it, so only what the API server authenticated too, and our
@@ -353,7 +364,7 @@ mod tests {
             let requester = Requester { username: username.into(), pod_uids, pod_names, ..Requester::default() };
             let policies = Policies::new(Vec::new(), vec![Pattern::new("system:serviceaccount:tools:*")]);
             let creator = creator(&requester, "team", &policies);
-            signing_creator(&requester, creator.as_ref().ok(), pod).text().to_owned()
+            signing_creator(&requester, &creator, pod).text().to_owned()
         };
         let (own, other) = ("system:serviceaccount:team:spark", "system:serviceaccount:other:spark");
         let (syncer, controller) = ("system:serviceaccount:tools:s", WORKLOAD_CONTROLLERS[6]);
@@ -362,7 +373,11 @@ mod tests {
             (own, &["u-1"], &owned, "pod/p/u-1".to_owned()),
             (own, &[], &owned, format!("account/{own}")),
             (own, &["u-1", "u-2"], &owned, format!("account/{own}")),
-            (other, &["u-1"], &Pod::default(), format!("account/{other}")),
+            (other, &["u-1"], &Pod::default(), format!("elsewhere/p/u-1/{other}")),
+            (other, &["u-1"], &owned, format!("elsewhere/p/u-1/{other}")),
+            (other, &[], &Pod::default(), format!("account/{other}")),
+            (other, &["u-1", "u-2"], &Pod::default(), format!("account/{other}")),
+            ("eve", &["u-1"], &Pod::default(), "account/eve".to_owned()),
             (syncer, &["u-1"], &Pod::default(), format!("account/{syncer}")),
             (controller, &[], &owned, "workload/s/u-9".to_owned()),
             // Whom a controller created a pod for is known only by the owner that it set.

@@ -11,16 +11,7 @@ use crate::policy::RecoveryRule;
 use crate::reason::Reason;
 use crate::recovery::finding::Check;
 use crate::snapshot::{Executor, Group, GroupApi, GroupKey};
-use crate::spark::ids::{AppKey, PodKey};
-
-/// A driver's pod by name and uid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriverRef {
-    /// Pod name.
-    pub name: Arc<str>,
-    /// Pod uid.
-    pub uid: Arc<str>,
-}
+use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 
 /// The state of an object on which a plan is based: the precondition of its write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +48,7 @@ pub enum Action {
         /// Its `spec`.
         spec: Value,
         /// Its owner, a pod of the same namespace that is known to be alive.
-        owner: Option<DriverRef>,
+        owner: Option<PodIdentity>,
         /// Whether the gang has run once already.
         started: bool,
     },
@@ -92,7 +83,7 @@ pub enum Action {
         /// Its state on which the plan is based.
         seen: ObjectVersion,
         /// The driver.
-        driver: DriverRef,
+        driver: PodIdentity,
         /// The evidence.
         how: DriverSource,
     },
@@ -107,7 +98,7 @@ pub enum Action {
         /// The cause of its exit.
         cause: Cause,
         /// The driver whose exit is the reason not to wait; its pod is read again before the write.
-        gone_driver: Option<DriverRef>,
+        gone_driver: Option<PodIdentity>,
     },
     /// Delete a pod by a recovery rule, after a check.
     Recover(Box<Recover>),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::action::{Action, DriverRef, PodEvent};
+use super::action::{Action, PodEvent};
 use super::batch::{self, Progress};
 use super::context::PlanContext;
 use super::plan::Plan;
@@ -69,7 +69,7 @@ impl Verdict {
                 Action::RecordEvent(PodEvent { pod, uid, reason: Reason::AdoptionRefused, message })
             }
             Verdict::Adopt(driver, how) => {
-                let driver = DriverRef { name: driver.name.clone(), uid: driver.uid.clone() };
+                let driver = driver.identity(pod.namespace());
                 Action::Adopt { executor: pod, seen: executor.into(), driver, how: *how }
             }
             Verdict::Refuse(message) => {

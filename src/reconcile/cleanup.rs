@@ -10,7 +10,7 @@
 use std::cell::LazyCell;
 use std::time::{Duration, Instant};
 
-use super::action::{Action, Cleanup, DriverRef, PodEvent};
+use super::action::{Action, Cleanup, PodEvent};
 use super::batch::{self, Position, Progress};
 use super::state::ApplicationState;
 use crate::lifecycle::cause::{Cause, never_ran};
@@ -26,7 +26,7 @@ use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{Finished, Keep, Lifecycle};
 use crate::reason::Reason;
 use crate::snapshot::{Application, Executor, Snapshot};
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
 
@@ -44,8 +44,7 @@ pub(super) fn plan(
     plan: &mut Plan,
 ) {
     let (snapshot, key, app) = (plan_context.snapshot, plan_context.key, plan_context.app);
-    let learned = state.last_driver(set.creator).map(|learned| DriverRef { name: learned.name, uid: learned.uid });
-    let last_driver = learned.or_else(|| last_driver(set));
+    let last_driver = state.last_driver(set.creator).map(|learned| learned.pod).or_else(|| last_driver(key, set));
     let last_driver = last_driver.as_ref();
     let lifecycle = &plan_context.policies.lifecycle;
     let witnesses = (set.driver == DriverLiveness::Gone).then(|| plan_context.witnesses());
@@ -61,10 +60,11 @@ pub(super) fn plan(
 }
 
 /// A driver's pod whose uid is known, although no driver was learned before.
-fn last_driver(set: &ExecutorSet<'_>) -> Option<DriverRef> {
-    let labelled = set.labelled.first().map(|driver| (driver.name.clone(), driver.uid.clone()));
-    let named = || set.counts.iter().find_map(|counts| counts.template.named_driver(counts.is_proven));
-    labelled.or_else(named).map(|(name, uid)| DriverRef { name, uid })
+fn last_driver(key: &AppKey, set: &ExecutorSet<'_>) -> Option<PodIdentity> {
+    let namespace = key.namespace();
+    let labelled = set.labelled.first().map(|driver| driver.identity(namespace));
+    let named = || set.counts.iter().find_map(|counts| counts.template.named_driver(namespace, counts.is_proven));
+    labelled.or_else(named)
 }
 
 /// Reports that more executors failed than Spark allows (`ExecutorFailureTracker`, exit code 11).
@@ -100,7 +100,7 @@ struct CleanupContext<'v> {
     /// The executors of one creator, and their driver.
     set: &'v ExecutorSet<'v>,
     /// The driver's pod as it was last known; it is read again before its exit or deletion causes a write.
-    last_driver: Option<&'v DriverRef>,
+    last_driver: Option<&'v PodIdentity>,
     /// If it is gone, the pods that may be the driver all the same.
     witnesses: Option<&'v Witnesses>,
     /// The exits that are tracked.
@@ -154,10 +154,9 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
         (DriverLiveness::Gone, Some(driver)) => Some(driver.clone()),
         _ => None,
     };
-    let last_driver = context.last_driver.map(|driver| (driver.name.clone(), driver.uid.clone()));
     // Most plans find no finished executor.
     let keeps = LazyCell::new(|| {
-        kept::driver_keeps(context.snapshot, context.key, context.app, context.set, last_driver.as_ref())
+        kept::driver_keeps(context.snapshot, context.key, context.app, context.set, context.last_driver)
     });
     let Some(index) = context.set.index.filter(|_| cleanup_for(context) != Finished::Report) else { return due };
     // These injected bugs act on executors that are not candidates.
@@ -208,7 +207,7 @@ fn of_executor(
     executor: &Executor,
     keeps: bool,
     (wait, after): (Duration, Duration),
-    gone_driver: Option<&DriverRef>,
+    gone_driver: Option<&PodIdentity>,
 ) -> Next {
     let left_alone = (executor.inactive && !fault_injection::injected(Bug::InactiveIgnored))
         || (executor.template.skip && !fault_injection::injected(Bug::SkipIgnored));
@@ -251,8 +250,8 @@ fn of_executor(
             how,
             cause,
             gone_driver: gone_driver.map(|last| {
-                let named = executor.template.named_driver(executor.is_proven);
-                named.map_or_else(|| last.clone(), |(name, uid)| DriverRef { name, uid })
+                let named = executor.template.named_driver(context.key.namespace(), executor.is_proven);
+                named.unwrap_or_else(|| last.clone())
             }),
         }),
         Some(at) => Next::At(at),

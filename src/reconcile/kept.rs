@@ -1,13 +1,11 @@
 //! Whether a driver keeps its finished executors, so that users can inspect them.
 
-use std::sync::Arc;
-
 use crate::fault_injection::{self, Bug};
 use crate::ownership::contradiction::{self, is_related};
 use crate::ownership::liveness::ExecutorSet;
 use crate::ownership::workload::{self, OwningPod};
 use crate::snapshot::{Application, DriverPod, Owner, Snapshot, TemplateCounts};
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 
 /// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or exists and
 /// cannot be read.
@@ -18,22 +16,22 @@ pub(super) fn keeps(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> bo
     }
 }
 
-/// Whether the driver of these executors keeps them, or has labelled one. `last_driver` are the name and uid of the driver as it
-/// was last known.
+/// Whether the driver of these executors keeps them, or has labelled one. `last_driver` is the driver as it was
+/// last known.
 pub(super) fn driver_keeps(
     snapshot: &Snapshot,
     key: &AppKey,
     app: &Application,
     set: &ExecutorSet<'_>,
-    last_driver: Option<&(Arc<str>, Arc<str>)>,
+    last_driver: Option<&PodIdentity>,
 ) -> bool {
     if fault_injection::injected(Bug::DeleteOnTerminationIgnored) {
         return false;
     }
     // The set of executors without an owner does not contain the labelled driver that their address named before it exited.
     let last = || {
-        let (name, uid) = last_driver?;
-        let (_, driver) = snapshot.labelled_driver(key.namespace(), name)?;
+        let PodIdentity { key, uid } = last_driver?;
+        let (_, driver) = snapshot.labelled_driver(key.namespace(), key.name())?;
         Some(driver).filter(|driver| driver.uid == *uid)
     };
     // A restart forgets the last driver. An owner that has not been read may keep them.

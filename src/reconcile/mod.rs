@@ -30,7 +30,7 @@ use crate::spark::ids::AppKey;
 use crate::time::Now;
 use context::PlanContext;
 
-pub use action::{Action, Cleanup, DriverRef, ObjectVersion, PodEvent, Recover};
+pub use action::{Action, Cleanup, ObjectVersion, PodEvent, Recover};
 pub use plan::Plan;
 pub(crate) use podgroups::owner_reference;
 pub use state::{ApplicationState, Silence};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
-use super::action::{Action, DriverRef, PodEvent};
+use super::action::{Action, PodEvent};
 use super::context::PlanContext;
 use super::plan::Plan;
 use super::state::{ApplicationState, Silence};
@@ -22,7 +22,7 @@ use crate::reason::Reason;
 use crate::recovery::registration::view_of;
 use crate::snapshot::{DriverPod, Group, GroupApi, GroupKey, Owner, SchedulingFields, TemplateCounts};
 use crate::spark::conf::{AppConf, Setting};
-use crate::spark::ids::PodKey;
+use crate::spark::ids::{PodIdentity, PodKey};
 use crate::spark::resources::ResourceList;
 use crate::text::is_dns_label;
 
@@ -299,7 +299,7 @@ fn ensure(
     }
     let spec = (named.scheduler.spec)(&desired.spec, api);
     let driver = named.driver();
-    let owner = driver.map(|pod| DriverRef { name: pod.name.clone(), uid: pod.uid.clone() });
+    let owner = driver.map(|pod| pod.identity(&key.namespace));
     match present {
         None => actions.push(Action::CreateGroup {
             key: key.clone(),
@@ -337,7 +337,7 @@ fn update(
     group: &Group,
     desired: &DesiredGroup,
     spec: Value,
-    owner: Option<DriverRef>,
+    owner: Option<PodIdentity>,
 ) -> Vec<Action> {
     let mut actions = Vec::new();
     let have = count(&group.spec);
@@ -611,8 +611,8 @@ fn size_event(context: &PlanContext<'_>, named: &GroupMembers<'_>, reason: Reaso
 }
 
 /// The ownerReference of a PodGroup or an executor: never blockOwnerDeletion.
-pub(crate) fn owner_reference(driver: &DriverRef) -> Value {
-    json!({"apiVersion": "v1", "kind": "Pod", "name": &*driver.name, "uid": &*driver.uid, "controller": true})
+pub(crate) fn owner_reference(driver: &PodIdentity) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "name": driver.key.name(), "uid": &*driver.uid, "controller": true})
 }
 
 fn to_u32(count: u64) -> u32 {

@@ -146,7 +146,7 @@ const NEXT_PART: Duration = Duration::from_millis(500);
 
 /// What the rules need to know about one creator's executors.
 fn of_set<'v>(context: &RuleContext<'v>, set: &'v ExecutorSet<'v>, state: &ApplicationState) -> SetContext<'v> {
-    let last_driver = state.last_driver(set.creator).map(|driver| (driver.name, driver.uid));
+    let last_driver = state.last_driver(set.creator).map(|driver| driver.pod);
     SetContext {
         set,
         view: context.view(set),

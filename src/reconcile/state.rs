@@ -91,13 +91,10 @@ impl ApplicationState {
         // The sets are sorted by creator.
         self.sets.retain(|creator, _| sets.binary_search_by_key(creator, |set| set.creator).is_ok());
         for set in sets {
-            if let Some(pod) = set.driver.pod() {
-                let driver = KnownDriver { name: pod.name.clone(), uid: pod.uid.clone(), host: set.host().cloned() };
-                if set.is_certain {
-                    let state = self.sets.entry(set.creator).or_default();
-                    state.driver = Some(driver);
-                    state.keeps = kept::keeps(snapshot, key, pod);
-                }
+            if let Some(driver) = set.known_driver(snapshot, key.namespace()) {
+                let state = self.sets.entry(set.creator).or_default();
+                state.driver = Some(driver);
+                state.keeps = set.driver.pod().is_some_and(|pod| kept::keeps(snapshot, key, pod));
             }
         }
     }

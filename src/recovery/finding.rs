@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 
 use super::drivers::DriverPoll;
 use crate::policy::RecoveryRule;
-use crate::spark::ids::PodKey;
+use crate::spark::ids::{PodIdentity, PodKey};
 
 /// What a rule found about one pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub enum Check {
     NotRegistered(Box<DriverPoll>, u64),
     /// This pod is read again, by name: it must not exist with this uid, or must have exited. So are all other pods that may be the
     /// driver ([`Witnesses`](crate::ownership::contradiction::Witnesses)).
-    DriverGone(Arc<str>, Arc<str>),
+    DriverGone(PodIdentity),
     /// This node is read again: it must not exist. The pod is deleted without a grace period.
     NodeGone(Arc<str>),
 }

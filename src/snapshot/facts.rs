@@ -12,7 +12,7 @@ use super::owner::{MAX_NAME, MAX_UID, Owner, bounded, other_owners, owner_kinds}
 use crate::annotations::{self, MetadataField, Overrides};
 use crate::signature::{Creator, Signature, StatedCreator};
 use crate::spark::diagnostics::PodDiagnostics;
-use crate::spark::ids::{AppKey, PodKey};
+use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 use crate::spark::labels;
 use crate::spark::pod::{Pod, Workload};
 use crate::spark::resources::{self, ResourceList};
@@ -125,26 +125,10 @@ pub struct Template {
     pub requests: ResourceList,
 }
 
-impl Template {
-    /// The creator of the executors as they state it, if our signature proves it.
-    pub fn proven_creator(&self, is_proven: bool) -> Option<&StatedCreator> {
-        self.creator.as_ref().filter(|_| is_proven)
-    }
-
-    /// Name and uid of the pod that created the executors, if that is proven, else of the pod that controls them: never of a pod that
-    /// only has the labels.
-    pub fn named_driver(&self, is_proven: bool) -> Option<(Arc<str>, Arc<str>)> {
-        match self.proven_creator(is_proven) {
-            Some(creator) => creator.pod().map(|(name, uid)| (name.into(), uid.into())),
-            None => self.owner.as_ref()?.pod(),
-        }
-    }
-}
-
 impl DriverPod {
-    /// Its creator, if that is proven.
-    pub fn creator_of(&self) -> Option<Creator> {
-        self.stated_creator.as_ref().filter(|_| self.is_proven).map(StatedCreator::key)
+    /// The pod by its key, in its namespace.
+    pub fn identity(&self, namespace: &str) -> PodIdentity {
+        PodIdentity { key: PodKey::new(namespace, &self.name), uid: self.uid.clone() }
     }
 
     /// Whether it is live: it has not exited and is not being deleted.
@@ -154,22 +138,6 @@ impl DriverPod {
 }
 
 impl Executor {
-    /// Its creator, if that is proven.
-    pub fn creator(&self) -> Option<Creator> {
-        self.template.proven_creator(self.is_proven).map(StatedCreator::key)
-    }
-
-    /// The creator for whose gang it counts: the proven one, else the object that it names as its controlling owner.
-    pub fn counted_creator(&self) -> Option<Creator> {
-        self.creator().or_else(|| self.template.owner.as_ref().map(Owner::creator))
-    }
-
-    /// The pod that drives it: its proven creator, unless that is an account, else the object that it names as its controlling owner.
-    pub fn driver_creator(&self) -> Option<Creator> {
-        let owner = || self.template.owner.as_ref().map(Owner::creator);
-        self.creator().filter(|creator| creator.is_object()).or_else(owner)
-    }
-
     /// The state for people: an executor that is being deleted is not shown as running, however long the deletion takes.
     pub fn shown_state(&self) -> ExecutorPodState {
         if self.deleting && self.state.is_live() { ExecutorPodState::Terminating } else { self.state }

@@ -9,6 +9,7 @@
 
 mod app;
 mod change;
+mod creator;
 mod driver_view;
 mod facts;
 mod generated;

@@ -143,6 +143,27 @@ impl PodKey {
     }
 }
 
+/// A pod by namespace, name and uid: no other pod is ever the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodIdentity {
+    /// Namespace and name.
+    pub key: PodKey,
+    /// Its uid.
+    pub uid: Arc<str>,
+}
+
+impl PodIdentity {
+    /// The pod of this name and uid in a namespace.
+    pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
+        PodIdentity { key: PodKey::new(namespace, name), uid: uid.into() }
+    }
+
+    /// How a person in this namespace calls it: its name, and its own namespace if that is another one.
+    pub fn seen_from(&self, namespace: &str) -> String {
+        if self.key.namespace() == namespace { self.key.name().to_owned() } else { self.key.to_string() }
+    }
+}
+
 impl Borrow<str> for PodKey {
     fn borrow(&self) -> &str {
         &self.text

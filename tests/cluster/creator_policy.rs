@@ -241,6 +241,9 @@ fn random_pod(rng: &mut Rng, who: &Value) -> PodBuilder {
     };
     let own_pod = format!("pod/{}/{}", extra("pod-name"), extra("pod-uid"));
     let creators = [
+        format!("elsewhere/{}/{}/{name}", extra("pod-name"), extra("pod-uid")),
+        format!("elsewhere/nb-driver/{DRIVER_UID}/{name}"),
+        format!("elsewhere/{}/{}/system:serviceaccount:hub:eve", extra("pod-name"), extra("pod-uid")),
         own_pod,
         format!("account/{name}"),
         "workload/set/s-1".into(),
@@ -276,8 +279,13 @@ fn violates(review: &Value) -> bool {
         who["extra"][format!("authentication.kubernetes.io/{name}")].as_array().cloned().unwrap_or_default()
     };
     let by_pod = match (list("pod-name").as_slice(), list("pod-uid").as_slice()) {
-        ([name], [uid]) if username.len() > 30 && username.starts_with("system:serviceaccount:default:") => {
-            Some(format!("pod/{}/{}", name.as_str().unwrap(), uid.as_str().unwrap()))
+        ([name], [uid]) => {
+            let pod = format!("{}/{}", name.as_str().unwrap(), uid.as_str().unwrap());
+            match username.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
+                Some((_, "")) | Some(("", _)) | None => None,
+                Some(("default", _)) => Some(format!("pod/{pod}")),
+                Some(_) => Some(format!("elsewhere/{pod}/{username}")),
+            }
         }
         _ => None,
     };

@@ -19,6 +19,7 @@ mod creator_policy;
 mod doctor_gang;
 mod driver_view;
 mod e2e;
+mod elsewhere;
 mod fallback;
 mod gang_scenarios;
 mod handovers;

@@ -6,7 +6,7 @@ use spark_usher::signature::Creator;
 use spark_usher::snapshot::{
     Application, Change, ObservedPod, Owner, OwnerKind, ReferencedPod, RelatedChange, Snapshot, Workload, WorkloadKey,
 };
-use spark_usher::spark::ids::{AppKey, PodKey};
+use spark_usher::spark::ids::{AppKey, PodIdentity, PodKey};
 
 const ADDRESS: &str = "10.0.0.5";
 
@@ -75,7 +75,8 @@ fn address_identifies_driver_only_if_all_unclaimed_executors_have_it() {
 fn known_driver_that_is_gone_counts_only_for_unclaimed_executors_with_its_address() {
     let mut snapshot = snapshot_with(&[unclaimed(1, ADDRESS), unclaimed(2, ADDRESS)]);
     absent(&mut snapshot, "notebook");
-    let known = |host: &str| KnownDriver { name: "notebook".into(), uid: "n0".into(), host: Some(host.into()) };
+    let known =
+        |host: &str| KnownDriver { pod: PodIdentity::new("default", "notebook", "n0"), host: Some(host.into()) };
     assert_eq!(driver_of(&snapshot, Some(&known(ADDRESS))), "Gone");
     assert_eq!(driver_of(&snapshot, Some(&known("10.0.0.6"))), "Unknown");
     assert_eq!(driver_of(&snapshot, None), "Unknown");

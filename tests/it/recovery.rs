@@ -5,6 +5,7 @@ mod containers;
 mod contradictions;
 mod cost;
 mod drivers;
+mod elsewhere;
 mod kubelet;
 mod quota;
 mod scene;
@@ -29,7 +30,7 @@ use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::finding::{Check, NoRemedy};
 use spark_usher::recovery::report::Outcome;
 use spark_usher::snapshot::{Change, Group, GroupKey, PodChange, RelatedChange, Replaced};
-use spark_usher::spark::ids::AppKey;
+use spark_usher::spark::ids::{AppKey, PodIdentity, PodKey};
 use spark_usher::spark::rest::DriverMetrics;
 
 #[test]
@@ -298,7 +299,7 @@ fn orphans_are_deleted_if_their_own_owner_is_gone() {
     let deletions = scene.deletions();
     let names: Vec<&str> = deletions.iter().map(|(_, deletion)| deletion.event.pod.name()).collect();
     assert_eq!(names, ["nb-exec-1", "nb-exec-2"], "a label proves nothing");
-    let gone = |deletion: &Recover| matches!(&deletion.check, Check::DriverGone(name, uid) if &**name == "nb-driver" && &**uid == DRIVER_UID);
+    let gone = |deletion: &Recover| matches!(&deletion.check, Check::DriverGone(driver) if driver.key.name() == "nb-driver" && &*driver.uid == DRIVER_UID);
     assert!(deletions.iter().all(|(_, deletion)| gone(deletion)), "{deletions:?}");
 }
 
@@ -374,7 +375,7 @@ fn executors_of_a_driver_that_keeps_them_are_kept_as_far_as_the_policy_says() {
         scene.run(4000);
         assert_eq!(names(&scene), over, "{keep:?} after the driver's end: {:?}", scene.findings());
         // What rests on the driver's end is verified again.
-        let ends = |of: &Recover| matches!(&of.check, Check::DriverGone(name, _) if &**name == "nb-driver");
+        let ends = |of: &Recover| matches!(&of.check, Check::DriverGone(driver) if driver.key.name() == "nb-driver");
         assert!(keep != Keep::UntilDriverEnds || scene.deletions().iter().all(|(_, of)| ends(of)));
     }
 }

@@ -146,7 +146,7 @@ impl Cluster {
                     uid: format!("g{version}").into(),
                     version,
                     selector: Some(app.selector().into()),
-                    owner: owner.map(|owner| Owner::of_pod(owner.name, owner.uid)),
+                    owner: owner.map(|owner| Owner::of_pod(owner.key.name().into(), owner.uid)),
                     started,
                     created: None,
                     deleting: false,
@@ -176,7 +176,7 @@ impl Cluster {
                 let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();
                 let (_, known) = self.snapshot.executor("default", executor.name()).unwrap();
                 let mut known = (**known).clone();
-                let owner = spark_usher::snapshot::Owner::of_pod(driver.name, driver.uid);
+                let owner = spark_usher::snapshot::Owner::of_pod(driver.key.name().into(), driver.uid);
                 Arc::make_mut(&mut known.template).owner = Some(owner);
                 assert_eq!(known.exec_id, Some(id));
                 self.snapshot.apply(Change::Pods(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known))));

@@ -91,7 +91,7 @@ fn seen(version: &str) -> ObjectVersion {
 fn of(number: usize, finish: bool) -> Action {
     let executor = PodKey::new("n", &format!("e-{number}"));
     let seen = seen("1");
-    let driver = DriverRef { name: "d".into(), uid: "du".into() };
+    let driver = PodIdentity::new("n", "d", "du");
     match finish {
         true => Action::CleanUp { executor, seen, how: Cleanup::Label, cause: Cause::Error, gone_driver: None },
         false => Action::Adopt { executor, seen, driver, how: crate::ownership::resolve::DriverSource::AppSelector },
@@ -366,7 +366,7 @@ async fn orphan_is_deleted_only_if_its_drivers_pod_is_gone_or_has_exited() {
         (in_phase("Failed"), true),
         ((code, another), true),
     ] {
-        let check = Check::DriverGone("d".into(), "du".into());
+        let check = Check::DriverGone(PodIdentity::new("n", "d", "du"));
         assert_eq!(is_deleted(check, found.clone(), DriverAnswer::Starting).await, expected, "{found:?}");
     }
 }
@@ -389,7 +389,7 @@ async fn orphan_is_deleted(labelled: Vec<Value>, second: Option<Value>, at_addre
         (_, "/api/v1/namespaces/n/pods?fields") => (200, pod_list(&at_address)),
         _ => panic!("{method} {path}"),
     });
-    let action = recovery(Check::DriverGone("d".into(), "du".into()));
+    let action = recovery(Check::DriverGone(PodIdentity::new("n", "d", "du")));
     writer.apply(&Leadership::of(LONG), &AppKey::new("n", "a"), vec![action.clone(), action], false).await;
     let requests = requests.lock().unwrap();
     let reads = |path: &str| requests.iter().filter(|line| line.starts_with("GET") && line.contains(path)).count();
@@ -441,7 +441,7 @@ async fn orphan_is_kept_if_what_may_contradict_cannot_be_read() {
         ("GET", _) => not_found(),
         _ => panic!("{method} {path}"),
     });
-    let action = recovery(Check::DriverGone("d".into(), "du".into()));
+    let action = recovery(Check::DriverGone(PodIdentity::new("n", "d", "du")));
     let applied = writer.apply(&Leadership::of(LONG), &AppKey::new("n", "a"), vec![action], false).await;
     assert!(applied.failed && applied.recovered.is_empty(), "{requests:?}");
 }
@@ -495,7 +495,7 @@ fn only_an_answer_about_the_pod_group_is_its_refusal() {
         api,
         app: AppKey::new("n", "a"),
         spec: json!({}),
-        owner: Some(DriverRef { name: "d".into(), uid: "u".into() }),
+        owner: Some(PodIdentity::new("n", "d", "u")),
         started: false,
     };
     let webhook = "failed calling webhook \"validatepodgroup.volcano.sh\": connection refused";

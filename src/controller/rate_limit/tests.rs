@@ -9,7 +9,7 @@ use crate::reason::Reason;
 use crate::reconcile::action::{ObjectVersion, PodEvent, Recover};
 use crate::recovery::finding::Check;
 use crate::runtime::clock;
-use crate::spark::ids::PodKey;
+use crate::spark::ids::{PodIdentity, PodKey};
 
 fn app(name: &str) -> AppKey {
     AppKey::new("default", name)
@@ -118,7 +118,7 @@ fn deletions_of_a_round_begin_although_later_plans_have_none() {
             Action::Recover(Box::new(Recover {
                 rule: RecoveryRule::Orphans,
                 seen: ObjectVersion { uid: uid.clone(), resource_version: "1".into() },
-                check: Check::DriverGone("driver".into(), "d".into()),
+                check: Check::DriverGone(PodIdentity::new("n", "driver", "d")),
                 event: PodEvent {
                     pod: PodKey::new("default", &uid),
                     uid,

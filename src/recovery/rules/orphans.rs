@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext, kept, not_of_workload};
 use crate::fault_injection::{self, Bug};
+use crate::ownership::elsewhere;
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
@@ -29,7 +30,8 @@ pub(super) fn decide(
     let wait = if fault_injection::injected(Bug::OrphansAtOnce) { Duration::ZERO } else { wait };
     context.waited(since, wait, || {
         let state = executor.shown_state().as_str();
-        let mut message = format!("is {state}, although its driver has been gone for {}", context.ago(since));
+        let driver = elsewhere::shown_driver(executor);
+        let mut message = format!("is {state}, although {driver} has been gone for {}", context.ago(since));
         let remedy = match contradiction {
             None => remedy(context, of, executor),
             Some(contradiction) => {
@@ -49,6 +51,6 @@ fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -
     if !fault_injection::injected(Bug::OrphansNotKept) {
         kept(context, of, executor)?;
     }
-    let Some((name, uid)) = executor.template.named_driver(executor.is_proven) else { return Err(NoRemedy::Unproven) };
-    Ok(Remedy { check: Check::DriverGone(name, uid), effect: "its resources are free again" })
+    let driver = executor.template.named_driver(context.key.namespace(), executor.is_proven);
+    Ok(Remedy { check: Check::DriverGone(driver.ok_or(NoRemedy::Unproven)?), effect: "its resources are free again" })
 }

@@ -51,9 +51,8 @@ fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -
     let check = match kept(context, of, executor)? {
         false => Check::Version,
         true => {
-            let named = executor.template.named_driver(executor.is_proven);
-            let (name, uid) = named.ok_or(NoRemedy::Unproven)?;
-            Check::DriverGone(name, uid)
+            let named = executor.template.named_driver(context.key.namespace(), executor.is_proven);
+            Check::DriverGone(named.ok_or(NoRemedy::Unproven)?)
         }
     };
     Ok(Remedy { check, effect: "such pods do not pile up" })

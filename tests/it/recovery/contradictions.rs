@@ -176,7 +176,7 @@ fn executor_whose_second_owner_is_left_is_deleted_when_its_driver_is_gone() {
     scene.run(1000);
     let deletions = scene.deletions();
     assert!(
-        matches!(&*deletions, [(_, of)] if of.check == Check::DriverGone("nb-driver".into(), DRIVER_UID.into())),
+        matches!(&*deletions, [(_, of)] if of.check == Check::DriverGone(PodIdentity::new("default", "nb-driver", DRIVER_UID))),
         "{deletions:?} {:?}",
         scene.findings()
     );

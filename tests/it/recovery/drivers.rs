@@ -73,7 +73,7 @@ fn executors_whose_owner_was_withheld_are_orphans_when_their_creator_is_gone() {
     let names: Vec<String> = scene.deletions().iter().map(|(_, of)| of.event.pod.name().to_owned()).collect();
     assert_eq!(names, ["nb-exec-1"], "{:?}", scene.findings());
     assert!(scene.deletions().iter().all(|(_, deletion)| {
-        matches!(&deletion.check, Check::DriverGone(name, uid) if (&**name, &**uid) == ("notebook", "n1"))
+        matches!(&deletion.check, Check::DriverGone(driver) if (driver.key.name(), &*driver.uid) == ("notebook", "n1"))
     }));
 }
 

@@ -12,6 +12,7 @@ use spark_usher::reason::Reason;
 use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::DriverPoll;
 use spark_usher::recovery::finding::Check;
+use spark_usher::spark::ids::PodIdentity;
 use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
 
 use super::cluster::{App, Kind};
@@ -263,7 +264,7 @@ impl Sim {
         &self,
         number: usize,
         executor: (&str, &str),
-        driver: (&str, &str),
+        driver: &PodIdentity,
     ) -> Option<Contradiction> {
         // A replica that has crashed meanwhile reads nothing.
         let Some(controller) = &self.replicas[number].controller else { return Some(Contradiction::Changed) };
@@ -274,7 +275,7 @@ impl Sim {
         let labelled = labelled.filter(|pod| self.truth.selectors[pod.app] == app.selector());
         let labelled = labelled.map(|pod| (*read(pod)).clone());
         let labelled = labelled.map(|pod| Arc::new(snapshot.verified(app, pod))).collect();
-        let ToRead { pods, address } = contradiction::to_read(snapshot, app, known, driver.0);
+        let ToRead { pods, address } = contradiction::to_read(snapshot, app, known, &driver.key);
         let pods = pods.into_iter().map(|pod| {
             let found = self.truth.pods.get(pod.name()).map(read);
             (pod, found)
@@ -301,8 +302,8 @@ impl Sim {
                     return None;
                 }
             }
-            Check::DriverGone(name, uid) => {
-                if self.contradicts_end(number, (pod.name(), &deletion.seen.uid), (name, uid)).is_some() {
+            Check::DriverGone(driver) => {
+                if self.contradicts_end(number, (pod.name(), &deletion.seen.uid), driver).is_some() {
                     return None;
                 }
             }

@@ -633,9 +633,7 @@ impl Sim {
         match action {
             Action::CleanUp { executor, seen, how, gone_driver, .. } => {
                 if let Some(driver) = gone_driver {
-                    self.contradicts_end(number, (executor.name(), &seen.uid), (&driver.name, &driver.uid))
-                        .is_none()
-                        .then_some(())?;
+                    self.contradicts_end(number, (executor.name(), &seen.uid), driver).is_none().then_some(())?;
                 }
                 let kind = if *how == Cleanup::Label { Kind::Label } else { Kind::Delete };
                 self.record(|| format!("{kind:?} {} {} {}", executor.name(), seen.uid, seen.resource_version));
@@ -654,7 +652,7 @@ impl Sim {
                 name: executor.name().to_owned(),
                 uid: seen.uid.to_string(),
                 version: seen.resource_version.to_string(),
-                driver: Some(driver.name.to_string()),
+                driver: Some(driver.key.name().to_owned()),
                 driver_uid: Some(driver.uid.to_string()),
             }),
             _ => None,

@@ -1,0 +1,186 @@
+//! Executors that a pod of another namespace created: a notebook whose session runs executors in the namespace of a team.
+
+use super::drivers::{present, signed};
+use super::*;
+use spark_usher::policy::{Finished, Lifecycle};
+use spark_usher::reconcile::Cleanup;
+use spark_usher::snapshot::ReferencedPod;
+use spark_usher::views;
+
+const ADDRESS: &str = "10.8.0.7";
+/// Seconds until a plan has seen a pod: it waits for the lookup of the address, which nothing answers here.
+const SEEN: u64 = 40;
+const SERVICE: &str = "nb-0.hub.svc.cluster.local";
+
+/// Without a driver in the namespace.
+fn scene(recovery: Recovery) -> Scene {
+    let mut scene = Scene::new(recovery);
+    scene.harness.delete_pod("nb-driver", DRIVER_UID);
+    scene
+}
+
+fn notebook(uid: &str, address: &str) -> PodBuilder {
+    pod("nb-0").namespace("hub").stored(uid).phase("Running").ip(address)
+}
+
+/// An executor that the notebook created, pending, with this address of its driver.
+fn created(scene: &mut Scene, id: u32, host: &str) -> PodBuilder {
+    let executor = without_owner(executor(id)).driver_url(host);
+    signed(scene, &review(&executor.0, by_pod("hub", "jupyter", "nb-0", "n1"))).phase("Pending")
+}
+
+/// The answer to a GET of the notebook's pod.
+fn found(scene: &mut Scene, found: ReferencedPod) {
+    let (pod, waiters) = (PodKey::new("hub", "nb-0"), vec![AppKey::new("default", APP)]);
+    scene.harness.apply(Change::Related(RelatedChange::Referenced(pod, found, waiters)));
+}
+
+/// What `why` says of the only executor, and of its driver.
+fn shown(scene: &Scene) -> (String, String) {
+    let now = scene.harness.now().wall;
+    let snapshot = scene.harness.controller.snapshot();
+    let report = views::why(snapshot, &scene.harness.history(), "nb-exec-1", None, now);
+    let executors: Vec<String> = report.executors.iter().filter_map(|executor| executor.what.why.clone()).collect();
+    let apps = views::apps(snapshot, &scene.harness.history(), None, now);
+    (apps[0].driver.pod.clone().unwrap_or_default(), executors.join("\n"))
+}
+
+#[test]
+fn pending_executor_is_deleted_once_the_pod_of_its_driver_in_another_namespace_is_gone() {
+    let mut scene = scene(act(RecoveryRule::Orphans));
+    let pod = created(&mut scene, 1, ADDRESS);
+    scene.harness.observe(&pod);
+    found(&mut scene, present(&notebook("n1", ADDRESS)));
+    scene.run(SEEN);
+    assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]), "it runs");
+    found(&mut scene, ReferencedPod::Absent);
+    scene.run(1000);
+    let deletions = scene.deletions();
+    let [(_, deletion)] = &*deletions else { panic!("{deletions:?} {:?}", scene.findings()) };
+    assert_eq!(deletion.check, Check::DriverGone(PodIdentity::new("hub", "nb-0", "n1")), "and that pod is read again");
+    let message = &deletion.event.message;
+    assert!(message.contains("is pending, although pod hub/nb-0, which created it, has been gone for"), "{message}");
+    let (driver, why) = shown(&scene);
+    assert_eq!(driver, "hub/nb-0");
+    assert!(why.contains("has no driver: pod hub/nb-0, which created it, exited or was deleted"), "{why}");
+}
+
+#[test]
+fn notebook_that_was_started_again_is_another_driver() {
+    // JupyterHub creates the pod again under the same name.
+    let mut scene = scene(act(RecoveryRule::Orphans));
+    let pod = created(&mut scene, 1, ADDRESS);
+    scene.harness.observe(&pod);
+    found(&mut scene, present(&notebook("n1", ADDRESS)));
+    scene.run(SEEN);
+    found(&mut scene, present(&notebook("n2", "10.8.0.9")));
+    scene.run(1000);
+    assert_eq!(scene.deletions().len(), 1, "{:?}", scene.findings());
+}
+
+#[test]
+fn name_in_the_namespace_of_the_creator_is_evidence_that_needs_no_memory() {
+    // This replica has never seen the notebook.
+    let mut scene = scene(act(RecoveryRule::Orphans));
+    let pod = created(&mut scene, 1, SERVICE);
+    scene.harness.observe(&pod);
+    scene.run(1000);
+    assert_eq!(scene.deletions().len(), 1, "{:?}", scene.findings());
+}
+
+#[test]
+fn end_of_a_creator_that_did_not_have_the_address_of_the_driver_is_only_reported() {
+    // A controller that copies the pods of another cluster restarts, and their drivers run.
+    for host in [ADDRESS, "driver.team.svc", "driver.example.org"] {
+        let mut scene = scene(act(RecoveryRule::Orphans));
+        let pod = created(&mut scene, 1, host).phase("Running");
+        scene.harness.observe(&pod);
+        found(&mut scene, present(&notebook("n1", "10.8.0.1")));
+        scene.run(SEEN);
+        found(&mut scene, ReferencedPod::Absent);
+        scene.run(1000);
+        let finding = scene.only_finding();
+        assert_eq!((scene.deletions(), finding.outcome), (vec![], Outcome::Kept(NoRemedy::UnknownDriver)), "{host}");
+        assert!(finding.message.contains("pod hub/nb-0, which created it,"), "{finding:?}");
+    }
+}
+
+#[test]
+fn executors_of_one_creator_with_two_addresses_have_no_known_driver() {
+    let mut scene = scene(act(RecoveryRule::Orphans));
+    for (id, host) in [(1, SERVICE), (2, "driver.team.svc")] {
+        let pod = created(&mut scene, id, host);
+        scene.harness.observe(&pod);
+    }
+    scene.run(1000);
+    assert_eq!(scene.deletions(), vec![], "{:?}", scene.findings());
+}
+
+#[test]
+fn driver_that_runs_in_the_namespace_of_the_executors_keeps_them() {
+    let witnesses: [fn() -> PodBuilder; 2] = [
+        // By its label, and by its address.
+        || driver().stored("d9").phase("Running").ip("10.0.0.99"),
+        || pod("session").stored("s1").phase("Running").ip(ADDRESS),
+    ];
+    for witness in witnesses {
+        let mut scene = scene(act(RecoveryRule::Orphans));
+        let pod = created(&mut scene, 1, ADDRESS).phase("Running");
+        scene.harness.observe(&pod);
+        found(&mut scene, present(&notebook("n1", ADDRESS)));
+        scene.run(SEEN);
+        found(&mut scene, ReferencedPod::Absent);
+        let witness = witness();
+        match witness.0["metadata"]["labels"]["spark-role"].is_string() {
+            true => scene.harness.observe(&witness),
+            false => super::drivers::read(&mut scene, "session", present(&witness)),
+        }
+        scene.run(50);
+        assert_eq!(scene.deletions(), vec![], "{:?}", scene.findings());
+    }
+}
+
+#[test]
+fn executors_are_not_gone_while_the_pod_that_created_them_was_not_read() {
+    let mut scene = scene(act(RecoveryRule::Orphans));
+    let pod = created(&mut scene, 1, SERVICE);
+    scene.harness.observe(&pod);
+    let snapshot = scene.harness.controller.snapshot();
+    let lookups =
+        spark_usher::controller::missing(snapshot, &AppKey::new("default", APP), &scene.harness.policies.clone(), &[]);
+    assert!(lookups.contains(&spark_usher::controller::Lookup::Pod(PodKey::new("hub", "nb-0"))), "{lookups:?}");
+    let (driver, why) = shown(&scene);
+    assert_eq!(driver, "hub/nb-0");
+    assert!(why.contains("pod hub/nb-0 created it, and no pod can own one of another namespace"), "{why}");
+}
+
+#[test]
+fn finished_executor_of_a_notebook_that_is_gone_is_cleaned_up_after_a_read_of_that_pod() {
+    let mut scene = scene(acting());
+    let lifecycle = Lifecycle { finished: Finished::Label, ..Lifecycle::default() };
+    scene.harness.policies = scene.harness.policies.clone().with_lifecycle(lifecycle);
+    let pod = created(&mut scene, 1, SERVICE);
+    scene.harness.observe(&pod);
+    scene.harness.observe(&version(pod, 9).phase("Failed"));
+    let actions = scene.harness.actions_within(4000);
+    let cleanups = actions.iter().filter_map(|(_, action)| match action {
+        Action::CleanUp { how: Cleanup::Label, gone_driver, .. } => gone_driver.clone(),
+        _ => None,
+    });
+    let pods: std::collections::BTreeSet<_> = cleanups.collect();
+    assert_eq!(pods, [PodIdentity::new("hub", "nb-0", "n1")].into(), "{actions:?}");
+}
+
+#[test]
+fn creator_of_another_namespace_neither_adopts_nor_is_polled() {
+    let mut scene = scene(acting());
+    let pod = created(&mut scene, 1, ADDRESS).phase("Running");
+    scene.harness.observe(&pod);
+    found(&mut scene, present(&notebook("n1", ADDRESS)));
+    for _ in 0..50 {
+        let effects = scene.harness.step_after(1);
+        let actions = effects.actions.into_iter().flat_map(|(_, all)| all);
+        let adopts = actions.filter(|action| matches!(action, Action::Adopt { .. })).count();
+        assert_eq!((effects.driver_polls.len(), adopts), (0, 0));
+    }
+}
