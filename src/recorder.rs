@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exit::Exit;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Owner, Snapshot};
 use crate::spark::ids::{PodIdentity, PodKey};
 
 /// At most this many Events may be written in a burst in one namespace,
@@ -155,8 +155,9 @@ impl EventAggregator {
 fn subject(exit: &Exit, snapshot: &Snapshot) -> Subject {
     let labelled = snapshot.apps.get(&exit.app).and_then(|app| app.live_driver().or_else(|| app.drivers.first()));
     let namespace = exit.app.namespace();
-    let owner = exit.executor.template.owner.as_ref().and_then(|owner| owner.pod(namespace));
+    let owner = exit.executor.template.owner.as_ref().and_then(Owner::pod);
     let own = || PodIdentity::new(namespace, &exit.executor.name, &exit.executor.uid);
+    let owner = owner.map(|(name, uid)| PodIdentity { key: PodKey::new(namespace, &name), uid });
     let subject = owner.or_else(|| labelled.map(|driver| driver.identity(namespace))).unwrap_or_else(own);
     Subject { pod: subject.key, uid: subject.uid, cause: exit.cause, possibly_reported: exit.possibly_reported }
 }

@@ -85,7 +85,10 @@ pub(super) fn required_by(
     let refused_act = policies.recovery.may_act(RecoveryRule::Refused);
     let is_left = |counts: &&&TemplateCounts| counts.is_undecided() || (refused_act && counts.total > 0);
     for counts in counts.iter().filter(is_left) {
-        for PodIdentity { key: pod, uid } in named_pods(snapshot, key, counts).filter(|pod| !is_shown(&pod.key)) {
+        // The watch shows labelled drivers.
+        let here = named_pods(snapshot, key, counts).filter(|(name, _)| app.driver(name).is_none());
+        let here = here.map(|(name, uid)| PodIdentity { key: PodKey::new(key.namespace(), &name), uid });
+        for PodIdentity { key: pod, uid } in here.chain(counts.template.pod_elsewhere(counts.is_proven)) {
             let is_outdated = match snapshot.referenced.get(&pod) {
                 Some(ReferencedPod::Present(known)) => known.uid != uid,
                 Some(ReferencedPod::Absent) => true,
@@ -155,34 +158,34 @@ fn lacks_executors(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, live: 
         && target().is_some_and(|target| usize::try_from(target.count).is_ok_and(|count| count > live))
 }
 
-/// Pods that executors name: their owners, or the owner of their workload, their proven creator, and
-/// the driver in our annotation.
-fn named_pods(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> impl Iterator<Item = PodIdentity> {
+/// Pods of their namespace that executors name, with the uid that they state: their owners, or the owner of their workload, their
+/// proven creator, and the driver in our annotation.
+fn named_pods(
+    snapshot: &Snapshot,
+    key: &AppKey,
+    counts: &TemplateCounts,
+) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
     let (namespace, template) = (key.namespace(), &counts.template);
     let owner = template.owner.as_ref().and_then(|owner| match workload::owning_pod(snapshot, namespace, owner) {
-        OwningPod::Pod(owner) => owner.pod(namespace),
+        OwningPod::Pod(owner) => owner.pod(),
         OwningPod::Unread | OwningPod::None => None,
     });
     // Beside a proven creator they say nothing.
-    let others = template
-        .other_owners
-        .iter()
-        .filter(|_| counts.creator().is_none())
-        .filter_map(move |owner| owner.pod(namespace));
+    let others = template.other_owners.iter().filter(|_| counts.creator().is_none()).filter_map(Owner::pod);
     let creator_pod = template.proven_creator(counts.is_proven).and_then(StatedCreator::pod);
     let is_owner = |owner: &Owner| creator_pod.is_some_and(|(_, uid)| *uid == *owner.uid);
-    let is_named = !template.owner.as_ref().is_some_and(is_owner);
-    let creator = is_named.then(|| template.named_driver(namespace, counts.is_proven)).flatten();
+    let is_owned = template.owner.as_ref().is_some_and(is_owner);
+    let creator = creator_pod.filter(|_| !is_owned).map(|(name, uid)| (name.into(), uid.into()));
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
-    let note = note.map(|found| PodIdentity::new(namespace, &found.name, &found.uid));
+    let note = note.map(|found| (found.name.as_str().into(), found.uid.as_str().into()));
     owner.into_iter().chain(others).chain(creator).chain(note)
 }
 
 /// Whether a driver may be known by its address only: nothing controls its executors, or a pod that is gone.
 fn is_found_by_address(snapshot: &Snapshot, key: &AppKey, template: &Template) -> bool {
     let Some(owner) = &template.owner else { return true };
-    owner.pod(key.namespace()).is_some_and(|PodIdentity { key, uid }| {
-        liveness::liveness_of(key.namespace(), key.name(), &uid, snapshot) == DriverLiveness::Gone
+    owner.pod().is_some_and(|(name, uid)| {
+        liveness::liveness_of(key.namespace(), &name, &uid, snapshot) == DriverLiveness::Gone
     })
 }
 

@@ -100,11 +100,22 @@ impl<'s> ExecutorSet<'s> {
         self.driver.pod().filter(|_| self.is_own)
     }
 
-    /// What is to be remembered of their driver, the pod `alive` or one of another namespace.
-    pub fn known_driver(&self, snapshot: &Snapshot, namespace: &str) -> Option<KnownDriver> {
+    /// What is to be remembered of their driver, if it is certain: a live one, or one of another namespace that has their address. `last`
+    /// is what was remembered before.
+    pub fn known_driver(
+        &self,
+        snapshot: &Snapshot,
+        namespace: &str,
+        last: Option<&KnownDriver>,
+    ) -> Option<KnownDriver> {
         match self.driver.pod() {
-            Some(pod) => {
-                self.is_certain.then(|| KnownDriver { pod: pod.identity(namespace), host: self.host().cloned() })
+            Some(driver) => {
+                let same = last.filter(|last| last.pod.uid == driver.uid).map(|last| last.pod.clone());
+                let known = || KnownDriver {
+                    pod: same.unwrap_or_else(|| driver.identity(namespace)),
+                    host: self.host().cloned(),
+                };
+                self.is_certain.then(known)
             }
             None => {
                 let CreatorElsewhere { pod, host } = self.creator_elsewhere()?;

@@ -91,7 +91,8 @@ impl ApplicationState {
         // The sets are sorted by creator.
         self.sets.retain(|creator, _| sets.binary_search_by_key(creator, |set| set.creator).is_ok());
         for set in sets {
-            if let Some(driver) = set.known_driver(snapshot, key.namespace()) {
+            let last = self.sets.get(&set.creator).and_then(|set| set.driver.as_ref());
+            if let Some(driver) = set.known_driver(snapshot, key.namespace(), last) {
                 let state = self.sets.entry(set.creator).or_default();
                 state.driver = Some(driver);
                 state.keeps = set.driver.pod().is_some_and(|pod| kept::keeps(snapshot, key, pod));

@@ -17,7 +17,7 @@ impl Template {
         let pod = |(name, uid): (&str, &str)| PodIdentity::new(namespace, name, uid);
         match self.proven_creator(is_proven) {
             Some(creator) => creator.pod().map(pod).or_else(|| self.pod_elsewhere(is_proven)),
-            None => self.owner.as_ref()?.pod(namespace),
+            None => self.owner.as_ref()?.pod().map(|(name, uid)| pod((&name, &uid))),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::signature::Creator;
-use crate::spark::ids::{PodIdentity, PodKey};
+use crate::spark::ids::PodKey;
 use crate::spark::pod::{OwnerReference, Pod};
 use crate::text::{is_dns_subdomain, truncated};
 
@@ -101,11 +101,10 @@ impl Owner {
         self.creator
     }
 
-    /// A pod of this namespace that can be read by its name. Tenants write owners: a name that no pod can have must not become
-    /// part of a URL.
-    pub fn pod(&self, namespace: &str) -> Option<PodIdentity> {
-        let is_readable = self.is_pod() && is_dns_subdomain(&self.name);
-        is_readable.then(|| PodIdentity { key: PodKey::new(namespace, &self.name), uid: self.uid.clone() })
+    /// Name and uid of a pod that can be read by its name. Tenants write owners: a name that no pod can have must not become part
+    /// of a URL.
+    pub fn pod(&self) -> Option<(Arc<str>, Arc<str>)> {
+        (self.is_pod() && is_dns_subdomain(&self.name)).then(|| (self.name.clone(), self.uid.clone()))
     }
 
     /// The key of a workload that can be read by its name.
