@@ -25,6 +25,7 @@ use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingF
 use crate::spark::diagnostics::PodDiagnostics;
 use crate::spark::ids::{AppKey, PodIdentity};
 use crate::spark::lifecycle_conf::LifecycleConf;
+use crate::spark::names::app_name_of_pod;
 use crate::spark::state::ExecutorPodState;
 
 mod costs;
@@ -91,7 +92,9 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
         history.exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
     ended.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
     let is_app = |key: &AppKey, app: &Application, ends: &[&Exit]| {
-        wanted(key) && (key.selector() == name || driver_names(snapshot, key, app, ends).any(|driver| driver == name))
+        let is_named = || app_name(app, ends).is_some_and(|stated| **stated == *name);
+        let drives = || driver_names(snapshot, key, app, ends).any(|driver| driver == name);
+        wanted(key) && (key.selector() == name || is_named() || drives())
     };
     WhyReport {
         executors,
@@ -198,6 +201,7 @@ fn report(
     AppReport {
         namespace: key.namespace().to_owned(),
         app: key.selector().to_owned(),
+        name: name(snapshot, key, app, exits),
         driver: driver(snapshot, key, app, exits, &liveness),
         driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, exits, driver)),
         executors,
@@ -287,6 +291,24 @@ fn driver(
         why: pod.and_then(|pod| driver_why(pod, waiting::not_scheduled(snapshot, key, (&**pod).into()))),
         pod: name,
     }
+}
+
+/// The name that an application's pods state.
+fn app_name<'a>(app: &'a Application, exits: &[&'a Exit]) -> Option<&'a Arc<str>> {
+    let of_exit = || exits.iter().rev().find_map(|exit| exit.executor.template.app_name.as_ref());
+    app.name().or_else(of_exit)
+}
+
+/// What a person calls an application; see [`AppReport::name`].
+fn name(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit]) -> String {
+    let labelled = app_name(app, exits).map(|name| name.to_string());
+    let of_driver = || driver_names(snapshot, key, app, exits).next().map(app_name_of_pod);
+    let of_executor = || {
+        let present = app.executors().values().next().map(|executor| &*executor.name);
+        present.or_else(|| exits.last().map(|exit| &*exit.executor.name)).map(app_name_of_pod)
+    };
+    let of_pod = || of_driver().or_else(of_executor).filter(|name| !name.is_empty());
+    labelled.or_else(|| of_pod().map(str::to_owned)).unwrap_or_else(|| key.selector().to_owned())
 }
 
 /// The state of a driver's pod, in a word.

@@ -110,6 +110,7 @@ fn row(app: &AppReport, now: Timestamp) -> Row {
     let last = app.exits.first().map(|exit| format!("{} {} {}", views::ago(&exit.at, now), exit.pod, exit.cause));
     vec![
         ("NAMESPACE", app.namespace.clone()),
+        ("NAME", app.shown_name().to_owned()),
         ("APP", app.app.clone()),
         ("DRIVER", driver),
         ("RUNNING", count(app, &[Running])),
@@ -140,7 +141,7 @@ fn narrow_table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
     let rows = apps.iter().map(|app| {
         let last = app.exits.first().map(|exit| format!("{} {}", views::ago(&exit.at, now), exit.cause));
         vec![
-            ("APP", squeezed(&format!("{}/{}", app.namespace, app.app), MAX_APP)),
+            ("APP", squeezed(&format!("{}/{}", app.namespace, app.shown_name()), MAX_APP)),
             ("LACKS", app.lacking().text()),
             ("RUN", count(app, &[Running])),
             ("PEND", count(app, &[Pending])),
@@ -204,6 +205,17 @@ mod tests {
         assert!(lines[0].contains("LACKS") && lines[0].contains("WHY"), "{text}");
         assert!(lines[1].starts_with("team-a/spark-0123456"), "{text}");
         assert!(lines[1].contains("789abcdef  11 ") && lines[1].contains("10 unschedulable"), "{text}");
+    }
+
+    #[test]
+    fn application_is_shown_by_its_name() {
+        let named = AppReport { name: "nightly-etl".to_owned(), ..app("spark-0123456789abcdef0123456789abcdef") };
+        let (mut narrow, mut wide) = (Vec::new(), Vec::new());
+        narrow_table(std::slice::from_ref(&named), &mut narrow).unwrap();
+        table(&[named], &mut wide).unwrap();
+        let (narrow, wide) = (String::from_utf8(narrow).unwrap(), String::from_utf8(wide).unwrap());
+        assert!(narrow.contains("team-a/nightly-etl  11 ") && !narrow.contains("abcdef"), "{narrow}");
+        assert!(wide.contains("team-a     nightly-etl  spark-0123456789abcdef0123456789abcdef"), "{wide}");
     }
 
     #[test]

@@ -196,7 +196,10 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
     let driver = app.driver.pod.as_deref().unwrap_or("unknown pod");
     let node = app.driver.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
     let why = app.driver.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-    report_line!(out, "{}/{}", app.namespace, app.app)?;
+    report_line!(out, "{}/{}", app.namespace, app.shown_name())?;
+    if app.shown_name() != app.app {
+        report_line!(out, "  id        {}", app.app)?;
+    }
     report_line!(out, "  driver    {driver} ({}){node}{why}", driver_state(app))?;
     let counts = |counts: &BTreeMap<String, usize>| {
         let all: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();

@@ -99,6 +99,12 @@ impl Application {
         self.counts().take(TEMPLATES).map(|counts| &counts.template).find(|kept| ***kept == *template)
     }
 
+    /// Its name, as its pods' labels state it: the driver's, else its executors'. Spark 3.2 and older do not write it.
+    pub fn name(&self) -> Option<&Arc<str>> {
+        let of_executors = || self.counts().filter_map(|counts| counts.template.app_name.as_ref()).min();
+        self.drivers.iter().find_map(|driver| driver.app_name.as_ref()).or_else(of_executors)
+    }
+
     /// The labelled driver pod of that name.
     pub fn driver(&self, name: &str) -> Option<&Arc<DriverPod>> {
         let at = self.drivers.binary_search_by(|driver| (*driver.name).cmp(name)).ok()?;

@@ -101,6 +101,8 @@ impl ExecutorKey {
 /// What executors of one application and resource profile share, stored once for all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
+    /// The application's name as its label states it, since Spark 3.3.
+    pub app_name: Option<Arc<str>>,
     /// Whether they run the default resource profile.
     pub default_profile: bool,
     /// Whether the resource profile label exists: Spark 3.0 and older do not write it.
@@ -176,6 +178,8 @@ pub struct DriverPod {
     pub version: SmolStr,
     /// The app selector in its labels, if any.
     pub selector: Option<Arc<str>>,
+    /// The application's name in its labels, if any.
+    pub app_name: Option<Arc<str>>,
     /// Whether the pod is an executor itself (and so drives no application).
     pub is_executor: bool,
     /// Its phase.
@@ -309,6 +313,8 @@ impl SchedulingKeys {
 
 /// Longest value of a scheduler's key that is kept: task groups are the longest.
 pub const MAX_ENTRY: usize = 2048;
+/// Longest value of a label.
+const MAX_LABEL: usize = 63;
 /// Longest address that is kept: IPv6 has 39 characters, and 45 with an IPv4 address in it.
 const MAX_ADDRESS: usize = 45;
 /// Longest `policy/scheduler-type`: a policy's name has at most 40 characters.
@@ -422,6 +428,12 @@ fn started<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
     running.or_else(|| own.terminated.as_ref()?.started_at.as_deref())
 }
 
+/// The application's name, of the characters that a label may have: the API server admits no others, and no more than 63.
+fn app_name(pod: &Pod<'_>) -> Option<Arc<str>> {
+    let name = pod.label(labels::APP_NAME)?;
+    (!name.is_empty()).then(|| bounded(name, MAX_LABEL))
+}
+
 /// The seconds since 1970; `None` for a time before that, or after 2106.
 fn seconds(time: &str) -> Option<NonZeroU32> {
     let time = time.parse::<jiff::Timestamp>().ok()?;
@@ -437,6 +449,7 @@ impl Template {
         let body: Workload<'_> = pod.body.read().unwrap_or_default();
         let driver_url = body.containers.iter().find_map(|container| container.driver_url.as_deref());
         Template {
+            app_name: app_name(pod),
             default_profile: pod.default_profile(),
             knows_profiles: pod.label(labels::PROFILE_ID).is_some(),
             skip: pod.annotation(annotations::SKIP) == Some("true"),
@@ -489,6 +502,7 @@ impl DriverPod {
             uid: shared(pod.metadata.uid.as_deref()),
             version: pod.metadata.resource_version.as_deref().unwrap_or_default().into(),
             selector: pod.app_selector().map(Arc::from),
+            app_name: app_name(pod),
             is_executor: pod.role() == Role::Executor,
             phase: life(pod),
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds),

@@ -9,6 +9,7 @@ pub mod exit_code;
 pub mod ids;
 pub mod labels;
 pub mod lifecycle_conf;
+pub mod names;
 pub mod node_terms;
 pub mod pod;
 pub mod properties;

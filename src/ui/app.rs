@@ -59,7 +59,9 @@ fn ranges(query: &AppQuery, within: Option<i64>) -> Markup {
 fn application(app: &AppReport, now: Timestamp) -> Markup {
     html! {
         dl.facts {
+            div { dt { "Name" } dd { (text(app.shown_name())) } }
             div { dt { "Namespace" } dd { (text(&app.namespace)) } }
+            div { dt { "Id" } dd { (text(&app.app)) } }
             div { dt { "Driver" } dd { @if let Some(pod) = &app.driver.pod { (text(pod)) " " } (driver_badge(app)) } }
             @if let Some(node) = &app.driver.node { div { dt { "Driver's node" } dd { (text(node)) } } }
             @for (state, count) in &app.executors { div { dt { "Executors " (state) } dd { (count) } } }

@@ -139,6 +139,7 @@ fn matches(app: &AppReport, query: &AppsQuery, part: &str) -> bool {
     let in_it = |text: &str| text.to_lowercase().contains(part);
     (part.is_empty()
         || in_it(&app.app)
+        || in_it(&app.name)
         || in_it(&app.namespace)
         || app.driver.pod.as_deref().is_some_and(in_it)
         || app.troubled.iter().any(|executor| in_it(&executor.pod)))
@@ -284,7 +285,7 @@ fn row(app: &AppReport, now: Timestamp) -> Markup {
     html! {
         tr {
             th scope="row" {
-                a href=(address(&app.namespace, &app.app)) { (text(&app.app)) }
+                a href=(address(&app.namespace, &app.app)) title=(crate::text::shown(&app.app)) { (text(app.shown_name())) }
                 span.quiet { (text(&app.namespace)) }
             }
             td data-name="Driver" { (driver_badge(app)) }

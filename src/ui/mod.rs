@@ -101,7 +101,9 @@ impl Page<'_> {
     fn title(&self) -> String {
         match self {
             Page::Apps(..) => "Applications".to_owned(),
-            Page::App(_, query) => crate::text::shown(&query.name),
+            Page::App(report, query) => {
+                crate::text::shown(report.apps.first().map_or(&query.name, |app| app.shown_name()))
+            }
             Page::Nodes(_) => "Nodes".to_owned(),
             Page::Cost(_) => "Cost".to_owned(),
             Page::Replica => "Replica".to_owned(),

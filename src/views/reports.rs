@@ -16,6 +16,10 @@ pub struct AppReport {
     pub namespace: String,
     /// Its app selector.
     pub app: String,
+    /// What a person calls it: the name that its pods' labels state, else its driver's pod without the unique part. Several have one
+    /// name, such as the runs of one job.
+    #[serde(default)]
+    pub name: String,
     /// Its driver.
     pub driver: DriverReport,
     /// How many executors are in which state; one that is being deleted counts as terminating.
@@ -274,6 +278,11 @@ impl Lacking {
 }
 
 impl AppReport {
+    /// Its name, else its app selector: a replica of an earlier version states no name.
+    pub fn shown_name(&self) -> &str {
+        if self.name.is_empty() { &self.app } else { &self.name }
+    }
+
     /// How many executors it lacks.
     pub fn lacking(&self) -> Lacking {
         let at_least = self.target.as_ref().is_some_and(|target| target.at_least);

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::controller_harness::{ControllerHarness, version};
 use crate::support::*;
 use jiff::Timestamp;
 use serde_json::json;
 use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::Exits;
+use spark_usher::policy::Finished;
 use spark_usher::snapshot::{Change, Notify, PodChange, Store, SubscriberId};
 use spark_usher::time::Now;
 use spark_usher::views::{self, AppReport, History, WhyReport};
@@ -304,4 +306,46 @@ fn live_executors_that_nothing_deletes_are_shown() {
         ),
         "{why}"
     );
+}
+
+/// The names of all applications, and the ids of those that `why NAME` finds.
+fn named(harness: &ControllerHarness, name: &str) -> (Vec<String>, Vec<String>) {
+    let (snapshot, now) = (harness.controller.snapshot(), harness.now().wall);
+    let names = views::apps(snapshot, &harness.history(), None, now).into_iter().map(|app| app.name).collect();
+    let found = views::why(snapshot, &harness.history(), name, None, now).apps;
+    (names, found.into_iter().map(|app| app.app).collect())
+}
+
+#[test]
+fn application_is_found_and_shown_by_the_name_that_its_pods_state() {
+    let runs = |harness: &mut ControllerHarness| {
+        for (driver, selector) in [("pi-1", "spark-1"), ("pi-2", "spark-2")] {
+            harness.observe(&pod(driver).driver_of(selector).stored(driver).label("spark-app-name", "nightly-pi"));
+        }
+    };
+    let mut harness = ControllerHarness::new(Finished::Report);
+    runs(&mut harness);
+    let both = vec!["spark-1".to_owned(), "spark-2".to_owned()];
+    assert_eq!(named(&harness, "nightly-pi"), (vec!["nightly-pi".to_owned(); 2], both.clone()), "two runs of one job");
+    assert_eq!(named(&harness, "pi-2").1, ["spark-2"], "by its driver");
+    // Executors state it, too, and after them their exits.
+    let mut harness = ControllerHarness::new(Finished::Report);
+    let executor = running(1).label("spark-app-name", "nightly-pi");
+    harness.observe(&executor);
+    assert_eq!(named(&harness, "nightly-pi"), (vec!["nightly-pi".to_owned()], vec![APP.to_owned()]));
+    harness.observe(&version(exited(executor, 1, "2026-11-21T00:00:00Z"), 9));
+    harness.actions_within(3);
+    harness.delete_pod("nb-exec-1", "e1");
+    harness.actions_within(3);
+    assert_eq!(named(&harness, "nightly-pi"), (vec!["nightly-pi".to_owned()], vec![APP.to_owned()]));
+}
+
+#[test]
+fn application_without_the_label_is_named_by_its_pods() {
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&pod("spark-pi-0a0b0ca2100c0c00-driver").driver_of(APP).stored("d1"));
+    assert_eq!(named(&harness, "").0, ["spark-pi"]);
+    let mut harness = ControllerHarness::new(Finished::Report);
+    harness.observe(&pod("etl-0a0b0ca2100c0c00-exec-7").executor_of(APP, 7).stored("e7"));
+    assert_eq!(named(&harness, "").0, ["etl"]);
 }
