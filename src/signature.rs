@@ -55,7 +55,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A creator as a key: a digest of its text ([`StatedCreator`]).
+/// A creator as a key: a digest of its text ([`StatedCreator`]). The pods of an account of another namespace are one creator, their
+/// account: a controller with several pods, or one that was restarted, creates the executors of one application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Creator {
     kind: CreatorKind,
@@ -66,7 +67,6 @@ pub struct Creator {
 enum CreatorKind {
     Pod,
     Workload,
-    PodElsewhere,
     Account,
 }
 
@@ -76,14 +76,9 @@ impl Creator {
         self.kind == CreatorKind::Pod
     }
 
-    /// Whether it is a pod or a workload of the namespace of what it created: it can own that.
+    /// Whether it is a pod or a workload of the namespace of what it created, and not an account.
     pub fn is_object(self) -> bool {
-        matches!(self.kind, CreatorKind::Pod | CreatorKind::Workload)
-    }
-
-    /// Whether it is an account that is bound to no pod.
-    pub fn is_account(self) -> bool {
-        self.kind == CreatorKind::Account
+        self.kind != CreatorKind::Account
     }
 
     /// The pod of this name and uid. Both count: the same uid with another name is another creator.
@@ -102,7 +97,6 @@ impl Creator {
         let kind = match text {
             text if text.starts_with(POD) => CreatorKind::Pod,
             text if text.starts_with(WORKLOAD) => CreatorKind::Workload,
-            text if text.starts_with(POD_ELSEWHERE) => CreatorKind::PodElsewhere,
             _ => CreatorKind::Account,
         };
         Creator { kind, digest }
@@ -147,7 +141,8 @@ impl StatedCreator {
     }
 
     fn new(text: String) -> StatedCreator {
-        StatedCreator { key: Creator::of_text(&text), text: text.into() }
+        let account = elsewhere(&text).map(|(.., account)| [ACCOUNT, account].concat());
+        StatedCreator { key: Creator::of_text(account.as_deref().unwrap_or(&text)), text: text.into() }
     }
 
     /// What a pod states; `None` for a text of another form, and for one that is longer than what is signed.
@@ -177,9 +172,9 @@ impl StatedCreator {
         self.text.strip_prefix(POD)?.split_once('/')
     }
 
-    /// The user's name, if it is an account, or a pod of another namespace.
+    /// The user's name, if it is an account.
     pub fn account(&self) -> Option<&str> {
-        self.text.strip_prefix(ACCOUNT).or_else(|| elsewhere(&self.text).map(|(.., account)| account))
+        self.text.strip_prefix(ACCOUNT)
     }
 
     /// The same as a key.
@@ -372,9 +367,9 @@ mod tests {
         ] {
             let read = StatedCreator::parse(text).unwrap();
             assert_eq!((&read, read.text()), (&expected, text));
-            let kinds = (read.key().is_pod(), read.key().is_object(), read.key().is_account());
             let has = |prefix| text.starts_with(prefix);
-            assert_eq!(kinds, (has("pod"), has("pod") || has("workload"), has("account")), "{text}");
+            let kinds = (read.key().is_pod(), read.key().is_object());
+            assert_eq!(kinds, (has("pod"), has("pod") || has("workload")), "{text}");
             assert_eq!(read.pod(), has("pod").then_some(("p", "u-1")));
             assert_eq!(read.pod_elsewhere(), has("elsewhere").then_some(("n", "p", "u-1")));
             assert!(read.is_signable());
@@ -382,9 +377,12 @@ mod tests {
         assert_eq!(StatedCreator::of_pod("p", "u").key(), Creator::of_pod("p", "u"));
         assert_eq!(StatedCreator::of_workload("p", "u").key(), Creator::of_workload("p", "u"));
         assert_ne!(Creator::of_pod("p", "u"), Creator::of_workload("p", "u"));
+        let account = "system:serviceaccount:n:a";
+        let by_pods = ["p", "q"].map(|pod| StatedCreator::of_pod_elsewhere(pod, "u", account));
+        assert_ne!(by_pods[0], by_pods[1]);
+        assert!(by_pods.iter().all(|by_pod| by_pod.key() == StatedCreator::of_account(account).key()));
         let long = format!("account/{}", "a".repeat(MAX_CREATOR));
         assert!(!StatedCreator::of_account(&long[8..]).is_signable());
-        let account = "system:serviceaccount:n:a";
         let elsewhere = [
             "elsewhere/p/u".to_owned(),
             "elsewhere/p/u/eve".to_owned(),

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::remembered::RememberedExits;
 use crate::nodes::NodeLedger;
-use crate::ownership::elsewhere;
+use crate::ownership::elsewhere::CreatorElsewhere;
 use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::workload::{self, OwningPod};
 use crate::recovery::cost::CostLedger;
@@ -259,7 +259,10 @@ fn driver(
     liveness: &DriverLiveness,
 ) -> DriverReport {
     let namespace = key.namespace();
-    let elsewhere = || app.executors().values().find_map(|executor| executor.pod_elsewhere());
+    let elsewhere = || {
+        let creators = app.executors().values().filter_map(|executor| CreatorElsewhere::of(executor, snapshot));
+        creators.into_iter().find(CreatorElsewhere::is_driver)
+    };
     let found = match liveness {
         DriverLiveness::Alive(pod) => Some(pod.name.to_string()),
         DriverLiveness::Gone | DriverLiveness::Unknown => {
@@ -269,7 +272,7 @@ fn driver(
     let (pod, name) = match found {
         Some(name) => (snapshot.driver_pod(namespace, &name), Some(name)),
         None => match elsewhere() {
-            Some(PodIdentity { key, uid }) => {
+            Some(CreatorElsewhere { pod: PodIdentity { key, uid }, .. }) => {
                 let pod = snapshot.driver_pod(key.namespace(), key.name()).filter(|pod| pod.uid == uid);
                 (pod, Some(key.to_string()))
             }
@@ -409,9 +412,11 @@ fn executor_report(
 }
 
 /// Why an executor without an owner has none, and what would give it one.
-fn unowned(executor: &Executor, namespace: &str) -> String {
+fn unowned(snapshot: &Snapshot, namespace: &str, executor: &Executor) -> String {
     let creator = executor.template.proven_creator(executor.is_proven);
-    let pod = executor.pod_elsewhere().map(|pod| format!("pod {}", pod.key));
+    let pod = CreatorElsewhere::of(executor, snapshot).map(|CreatorElsewhere { pod, is_gone, .. }| {
+        format!("pod {}{}", pod.key, if is_gone { ", which exited or was deleted," } else { "" })
+    });
     let account = creator
         .and_then(StatedCreator::account)
         .filter(|account| namespace_of_account(account).is_some_and(|of| of != namespace));
@@ -431,10 +436,10 @@ fn diagnosis(snapshot: &Snapshot, key: &AppKey, executor: &Executor, liveness: &
     let mut parts = Vec::new();
     match liveness {
         DriverLiveness::Gone if executor.is_live() => {
-            parts.push(format!("has no driver: {} exited or was deleted", elsewhere::shown_driver(executor)));
+            parts.push("has no driver: its driver exited or was deleted".to_owned());
         }
         DriverLiveness::Unknown if executor.is_live() && executor.template.owner.is_none() => {
-            let why = unowned(executor, key.namespace());
+            let why = unowned(snapshot, key.namespace(), executor);
             parts.push(format!("has no ownerReference to a driver: nothing deletes it when its driver ends ({why})"));
         }
         DriverLiveness::Alive(_) | DriverLiveness::Gone | DriverLiveness::Unknown => {}

@@ -122,7 +122,8 @@ pub(super) fn required_by(
     wanted.sort_unstable();
     wanted.dedup();
     let followed = wanted.iter().filter_map(|read| match read {
-        Lookup::Pod(pod) => followed(snapshot, pod),
+        // One of another namespace has its configuration and quotas there.
+        Lookup::Pod(pod) if pod.namespace() == key.namespace() => followed(snapshot, pod),
         _ => None,
     });
     let followed: Vec<Arc<DriverPod>> = followed.collect();
@@ -201,6 +202,7 @@ pub(super) fn is_unknown(snapshot: &Snapshot, read: &Lookup) -> bool {
     !snapshot.referenced.contains_key(pod) && snapshot.driver_pod(pod.namespace(), pod.name()).is_none()
 }
 
+/// A pod that was read by its name.
 fn followed(snapshot: &Snapshot, pod: &PodKey) -> Option<Arc<DriverPod>> {
     match snapshot.referenced.get(pod)? {
         ReferencedPod::Present(driver) => Some(driver.clone()),

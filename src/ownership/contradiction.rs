@@ -109,10 +109,15 @@ impl Witnesses {
         if fault_injection::injected(Bug::ContradictionIgnored) {
             return None;
         }
-        let template = &executor.template;
-        if executor.creator().is_some_and(Creator::is_account) {
+        if executor.creator().is_some_and(|creator| !creator.is_object()) {
             return Some(Contradiction::Account);
         }
+        self.of_end_elsewhere(snapshot, namespace, executor)
+    }
+
+    /// The same if the driver is a pod of another namespace, which is known by more than its account ([`elsewhere`](super::elsewhere)).
+    pub fn of_end_elsewhere(&self, snapshot: &Snapshot, namespace: &str, executor: &Executor) -> Option<Contradiction> {
+        let template = &executor.template;
         if template.note.as_deref() == Some(annotations::FOREIGN_CREATOR) {
             return Some(Contradiction::ForeignCreator);
         }
@@ -155,7 +160,7 @@ fn is_younger(pod: &DriverPod, executor: &Executor) -> bool {
 }
 
 /// Whether a pod may be the driver of executors with this proven creator: it is that, or was created by it. An account proves no
-/// driver, and a pod of another namespace may create executors for others.
+/// driver.
 pub fn is_related(pod: &DriverPod, creator: Option<Creator>) -> bool {
     let creator = creator.filter(|creator| creator.is_object());
     creator.is_none_or(|creator| pod.creator == creator || pod.creator_of() == Some(creator))
@@ -236,8 +241,7 @@ pub struct Reads {
     pub at_address: HashMap<Arc<str>, Vec<Arc<DriverPod>>>,
 }
 
-/// What contradicts that this driver of an executor is gone: in the snapshot, or in what was read
-/// since. Either is enough.
+/// What contradicts that this driver of an executor is gone: in the snapshot, or in what was read since. Either is enough.
 pub fn of_end(
     snapshot: &Snapshot,
     app: &AppKey,
@@ -256,7 +260,11 @@ pub fn of_end(
         return Some(Contradiction::NotGone(driver.key.clone()));
     }
     let sets = liveness::shown_sets(key, application, snapshot);
-    let in_snapshot = Witnesses::of(snapshot, key, application, &sets).of_end(snapshot, app.namespace(), executor);
+    let witnesses = Witnesses::of(snapshot, key, application, &sets);
+    let in_snapshot = match driver.key.namespace() == app.namespace() {
+        true => witnesses.of_end(snapshot, app.namespace(), executor),
+        false => witnesses.of_end_elsewhere(snapshot, app.namespace(), executor),
+    };
     if in_snapshot.is_some() || fault_injection::injected(Bug::ContradictionIgnored) {
         return in_snapshot;
     }

@@ -1,58 +1,57 @@
 //! Executors that a pod of another namespace created. No pod can own one of another namespace, so nothing deletes them when it ends.
 //!
-//! Such a pod need not be their driver: a controller that copies the pods of another cluster creates executors, too, and restarts
-//! while their drivers run. So its end counts as the driver's only if the address that its executors have (`SPARK_DRIVER_URL`) is
-//! its own: an address that the pod itself had when it was read, or a name in its namespace. It is never alive, only gone or
-//! unknown: a driver that is alive adopts executors and is polled, and both take the namespace of the application.
+//! Such a pod need not be their driver: a controller that copies the pods of another cluster creates executors, too, and so does a
+//! gateway, and both restart while the drivers run. So its end counts as the driver's only if the address that the executors have
+//! (`SPARK_DRIVER_URL`) is its own: an address that the pod itself had when it was read, or its own name in its namespace. And it
+//! counts only for executors that have never run: others lose their connection and exit, and whether their driver keeps those
+//! (`deleteOnTermination`) is not known.
 
-use crate::snapshot::{Executor, Template};
+use super::liveness::{self, DriverLiveness};
+use crate::snapshot::{Executor, Snapshot};
 use crate::spark::ids::PodIdentity;
 
-/// The pod of another namespace that created executors.
+/// The pod of another namespace that created an executor, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CreatorElsewhere<'s> {
+pub struct CreatorElsewhere {
     /// The pod.
-    pub(super) pod: PodIdentity,
-    /// The driver's address on which its executors agree.
-    pub(super) host: Option<&'s str>,
+    pub pod: PodIdentity,
+    /// Whether it exists and has the address of the driver.
+    pub has_address: bool,
+    /// Whether the address of the driver is its name.
+    pub is_named: bool,
+    /// Whether it has exited or does not exist. `false` while it has not been read.
+    pub is_gone: bool,
 }
 
-impl<'s> CreatorElsewhere<'s> {
-    /// The creator of executors with these templates and proven signatures, if that is such a pod.
-    pub(super) fn of(mut templates: impl Iterator<Item = &'s Template>) -> Option<CreatorElsewhere<'s>> {
-        let first = templates.next()?;
-        let pod = first.pod_elsewhere(true)?;
-        let host = first.driver_host.as_deref();
-        Some(CreatorElsewhere {
-            pod,
-            host: host.filter(|_| templates.all(|other| other.driver_host.as_deref() == host)),
-        })
+impl CreatorElsewhere {
+    /// The creator of an executor, if our signature proves that it is such a pod.
+    pub fn of(executor: &Executor, snapshot: &Snapshot) -> Option<CreatorElsewhere> {
+        let pod = executor.template.pod_elsewhere(executor.is_proven)?;
+        let host = executor.template.driver_host.as_deref();
+        let (namespace, name) = (pod.key.namespace(), pod.key.name());
+        let found = snapshot.driver_pod(namespace, name).filter(|found| found.uid == pod.uid);
+        let has_address = host.is_some() && found.is_some_and(|found| found.address.as_deref() == host);
+        let is_named = host.is_some_and(|host| is_name_of(host, name, namespace));
+        let is_gone = liveness::liveness_of(namespace, name, &pod.uid, snapshot) == DriverLiveness::Gone;
+        Some(CreatorElsewhere { pod, has_address, is_named, is_gone })
     }
 
-    /// Whether it is the driver of its executors, and not only their creator. `address` is the one that the pod had when it was read.
-    pub(super) fn is_driver(&self, address: Option<&str>) -> bool {
-        let is_its = |host| address == Some(host) || namespace_of_host(host) == Some(self.pod.key.namespace());
-        self.host.is_some_and(is_its)
+    /// Whether it is the driver, as far as its state now shows.
+    pub fn is_driver(&self) -> bool {
+        self.has_address || self.is_named
     }
 }
 
-/// The driver of an executor, for people: the subject of a clause.
-pub(crate) fn shown_driver(executor: &Executor) -> String {
-    executor
-        .pod_elsewhere()
-        .map_or_else(|| "its driver".to_owned(), |pod| format!("pod {}, which created it,", pod.key))
-}
-
-/// The namespace of a Service's or a pod's name in the cluster's DNS: `NAME.NAMESPACE`, `NAME.NAMESPACE.svc…`,
-/// `HOSTNAME.SUBDOMAIN.NAMESPACE.svc…` or `ADDRESS.NAMESPACE.pod…`.
-fn namespace_of_host(host: &str) -> Option<&str> {
-    if host.parse::<std::net::IpAddr>().is_ok() {
-        return None;
-    }
-    let parts: Vec<&str> = host.split('.').collect();
-    match parts.iter().skip(2).position(|part| matches!(*part, "svc" | "pod")) {
-        Some(at) => parts.get(at + 1).copied(),
-        None => parts.get(1).copied().filter(|_| parts.len() == 2),
+/// Whether a host is this pod's name in the DNS of this cluster: `NAME.NAMESPACE.svc…` of a Service that is called as the pod, or
+/// `NAME.SUBDOMAIN.NAMESPACE.svc…`. A name of a set of clusters (`clusterset.local`, KEP-1645) may be that of another cluster's.
+fn is_name_of(host: &str, name: &str, namespace: &str) -> bool {
+    let Some(rest) = host.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')) else { return false };
+    let parts: Vec<&str> = rest.split('.').collect();
+    let is_here = |domain: &[&str]| domain.first() == Some(&"svc") && domain.get(1) != Some(&"clusterset");
+    match parts.as_slice() {
+        [there, domain @ ..] if *there == namespace && is_here(domain) => true,
+        [_, there, domain @ ..] => *there == namespace && is_here(domain),
+        _ => false,
     }
 }
 
@@ -61,21 +60,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespace_of_name_in_cluster_dns() {
+    fn only_the_name_of_the_pod_itself_in_this_cluster_is_evidence() {
         for (host, expected) in [
-            ("nb.hub", Some("hub")),
-            ("nb.hub.svc", Some("hub")),
-            ("nb.hub.svc.cluster.local", Some("hub")),
-            ("nb-0.nb.hub.svc.k8s.example.org", Some("hub")),
-            ("10-0-0-7.hub.pod.cluster.local", Some("hub")),
-            ("nb.svc.svc", Some("svc")),
-            ("nb", None),
-            ("", None),
-            ("nb.hub.example.org", None),
-            ("10.0.0.7", None),
-            ("fd00::7", None),
+            ("nb-0.hub.svc", true),
+            ("nb-0.hub.svc.cluster.local", true),
+            ("nb-0.nb.hub.svc.k8s.example.org", true),
+            ("nb-0.hub.hub.svc", true),
+            ("nb-1.hub.svc", false),
+            ("nb-01.hub.svc", false),
+            ("nb-0.team.svc", false),
+            ("nb-0.hub", false),
+            ("nb-0.hub.example.org", false),
+            ("nb-0.hub.svc.clusterset.local", false),
+            ("nb-0", false),
+            ("nb-0.", false),
+            ("", false),
+            ("10.0.0.7", false),
         ] {
-            assert_eq!(namespace_of_host(host), expected, "{host}");
+            assert_eq!(is_name_of(host, "nb-0", "hub"), expected, "{host}");
         }
     }
 }

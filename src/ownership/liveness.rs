@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use super::elsewhere::CreatorElsewhere;
 use super::resolve;
 use super::workload::{self, OwningPod};
 use crate::signature::Creator;
@@ -48,8 +47,7 @@ pub struct ExecutorSet<'s> {
     pub labelled: Vec<&'s Arc<DriverPod>>,
     /// Whether their driver is alive.
     pub driver: DriverLiveness,
-    /// Whether that rests on more than a label, or than the end of a pod that created them in another namespace: if not, nothing is
-    /// deleted or labelled because of it.
+    /// Whether that rests on more than a label: if not, nothing is deleted or labelled because of it.
     pub is_certain: bool,
     /// Whether the driver is their creator, or owns the workload that creates them.
     is_own: bool,
@@ -58,9 +56,9 @@ pub struct ExecutorSet<'s> {
 /// The driver of a creator's executors as it was last known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownDriver {
-    /// Its pod.
+    /// Its pod, of the application's namespace.
     pub pod: PodIdentity,
-    /// For executors without a known creator, or of a pod of another namespace: the driver's address on which all of them agree.
+    /// For executors without a known creator: the driver's address on which all of them agree ([`ExecutorSet::host`]).
     pub host: Option<Arc<str>>,
 }
 
@@ -98,37 +96,6 @@ impl<'s> ExecutorSet<'s> {
     /// Their live driver, if it is their creator, or owns the workload that creates them.
     pub fn own_driver(&self) -> Option<&Arc<DriverPod>> {
         self.driver.pod().filter(|_| self.is_own)
-    }
-
-    /// What is to be remembered of their driver, if it is certain: a live one, or one of another namespace that has their address. `last`
-    /// is what was remembered before.
-    pub fn known_driver(
-        &self,
-        snapshot: &Snapshot,
-        namespace: &str,
-        last: Option<&KnownDriver>,
-    ) -> Option<KnownDriver> {
-        match self.driver.pod() {
-            Some(driver) => {
-                let same = last.filter(|last| last.pod.uid == driver.uid).map(|last| last.pod.clone());
-                let known = || KnownDriver {
-                    pod: same.unwrap_or_else(|| driver.identity(namespace)),
-                    host: self.host().cloned(),
-                };
-                self.is_certain.then(known)
-            }
-            None => {
-                let CreatorElsewhere { pod, host } = self.creator_elsewhere()?;
-                let found = snapshot.driver_pod(pod.key.namespace(), pod.key.name())?;
-                let host = found.address.clone().filter(|address| found.uid == pod.uid && host == Some(address))?;
-                Some(KnownDriver { pod, host: Some(host) })
-            }
-        }
-    }
-
-    /// Their creator, if that is a pod of another namespace.
-    fn creator_elsewhere(&self) -> Option<CreatorElsewhere<'s>> {
-        CreatorElsewhere::of(self.proven_templates().map(|template| &**template))
     }
 
     /// The owners of the executors.
@@ -233,7 +200,6 @@ fn liveness_of_set(
     let creator = set.creator;
     // Without a known creator, a learned driver counts only for executors that agree on its address.
     let learned = learned.filter(|learned| creator.is_some() || learned.host.as_ref() == set.host());
-    let elsewhere = set.creator_elsewhere();
     let (mut gone, mut unknown) = (false, false);
     for driver in &set.labelled {
         if driver.is_live() {
@@ -249,10 +215,9 @@ fn liveness_of_set(
     // The pod that created them may not be their owner: while it may be alive, the exit of another one proves nothing.
     let stated = set.proven_templates().find_map(|template| template.creator.as_ref()?.pod());
     let stated = stated.map(|driver| (driver, true));
-    let here = learned.as_ref().map(|learned| &learned.pod).filter(|pod| pod.key.namespace() == key.namespace());
-    let learned_here = here.map(|driver| ((driver.key.name(), &*driver.uid), false));
+    let learned = learned.as_ref().map(|driver| ((driver.pod.key.name(), &*driver.pod.uid), false));
     let mut owned = false;
-    for ((name, uid), owns) in owners.chain(stated).chain(learned_here) {
+    for ((name, uid), owns) in owners.chain(stated).chain(learned) {
         owned |= owns;
         if last.replace((name, uid)) == Some((name, uid)) {
             continue;
@@ -268,23 +233,13 @@ fn liveness_of_set(
     if let Some((driver, is_certain)) = (gone && !unknown && !owned && set.index.is_some()).then(next).flatten() {
         return (DriverLiveness::Alive(driver), is_certain);
     }
-    if !gone && let Some((driver, is_certain)) = next().filter(|_| !unknown) {
-        return (DriverLiveness::Alive(driver), is_certain);
-    }
-    match elsewhere {
+    if gone {
         // A driver whose state is unknown may be alive.
-        _ if unknown => (DriverLiveness::Unknown, true),
-        Some(creator) => {
-            let PodIdentity { key, uid } = &creator.pod;
-            let known = learned.filter(|learned| learned.pod == creator.pod);
-            match liveness_of(key.namespace(), key.name(), uid, snapshot) {
-                DriverLiveness::Gone => {
-                    (DriverLiveness::Gone, creator.is_driver(known.and_then(|known| known.host).as_deref()))
-                }
-                DriverLiveness::Alive(_) | DriverLiveness::Unknown => (DriverLiveness::Unknown, true),
-            }
-        }
-        None => (if gone { DriverLiveness::Gone } else { DriverLiveness::Unknown }, true),
+        return (if unknown { DriverLiveness::Unknown } else { DriverLiveness::Gone }, true);
+    }
+    match next().filter(|_| !unknown) {
+        Some((driver, is_certain)) => (DriverLiveness::Alive(driver), is_certain),
+        None => (DriverLiveness::Unknown, true),
     }
 }
 

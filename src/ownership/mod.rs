@@ -1,7 +1,7 @@
 //! Which driver owns an executor, and whether that driver is alive.
 
 pub mod contradiction;
-pub(crate) mod elsewhere;
+pub mod elsewhere;
 pub mod liveness;
 pub mod regroup;
 pub mod resolve;

@@ -55,7 +55,7 @@ impl<'v> PlanContext<'v> {
 
     /// Whether the driver of executors is gone, and nothing contradicts that.
     pub(super) fn is_certainly_gone(&self, set: &ExecutorSet<'v>) -> bool {
-        if set.driver != DriverLiveness::Gone || !set.is_certain {
+        if set.driver != DriverLiveness::Gone {
             return false;
         }
         let mut known = self.certainly_gone.borrow_mut();

@@ -91,11 +91,12 @@ impl ApplicationState {
         // The sets are sorted by creator.
         self.sets.retain(|creator, _| sets.binary_search_by_key(creator, |set| set.creator).is_ok());
         for set in sets {
-            let last = self.sets.get(&set.creator).and_then(|set| set.driver.as_ref());
-            if let Some(driver) = set.known_driver(snapshot, key.namespace(), last) {
+            if let Some(pod) = set.driver.pod().filter(|_| set.is_certain) {
                 let state = self.sets.entry(set.creator).or_default();
-                state.driver = Some(driver);
-                state.keeps = set.driver.pod().is_some_and(|pod| kept::keeps(snapshot, key, pod));
+                let same = state.driver.take().map(|known| known.pod).filter(|known| known.uid == pod.uid);
+                let known = same.unwrap_or_else(|| pod.identity(key.namespace()));
+                state.driver = Some(KnownDriver { pod: known, host: set.host().cloned() });
+                state.keeps = kept::keeps(snapshot, key, pod);
             }
         }
     }

@@ -49,6 +49,8 @@ pub struct RecoveryState {
     /// Since when nothing contradicts any more that the driver of an executor is gone, by the executor's uid; `None` while something
     /// does. And when it was last visited.
     contradicted: BTreeMap<Arc<str>, (Option<Instant>, Instant)>,
+    /// What was seen of the pod of another namespace that created an executor, by the executor's uid.
+    elsewhere: BTreeMap<Arc<str>, SeenElsewhere>,
     /// The views that showed that the driver has removed an executor, by the executor's uid.
     checks: BTreeMap<Arc<str>, Checks>,
     /// Since when an executor has been missing on which its driver counts.
@@ -67,6 +69,23 @@ pub struct RecoveryState {
     withheld: BTreeSet<(RecoveryRule, Arc<str>)>,
     /// When findings were last reported, by rule and the pod's uid.
     reported: BTreeMap<(RecoveryRule, Arc<str>), Instant>,
+}
+
+/// What was seen of the pod of another namespace that created an executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SeenElsewhere {
+    had_address: bool,
+    gone: Option<Instant>,
+    visited: Instant,
+}
+
+/// That a pod of another namespace that created an executor is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GoneElsewhere {
+    /// Since when, and since when nothing contradicts that.
+    pub(super) since: Instant,
+    /// Whether it had the address of the driver.
+    pub(super) had_address: bool,
 }
 
 /// The views that showed that the driver has removed an executor.
@@ -165,6 +184,22 @@ impl RecoveryState {
         let (since, visited) = self.contradicted.get_mut(uid)?;
         *visited = now;
         Some(*since.get_or_insert(now))
+    }
+
+    /// Remembers whether the pod of another namespace that created an executor has the driver's address, and since when it is gone.
+    pub(super) fn gone_elsewhere(
+        &mut self,
+        uid: &Arc<str>,
+        has_address: bool,
+        is_gone: bool,
+        now: Instant,
+    ) -> Option<GoneElsewhere> {
+        let seen = SeenElsewhere { had_address: false, gone: None, visited: now };
+        let seen = self.elsewhere.entry(uid.clone()).or_insert(seen);
+        seen.had_address |= has_address;
+        seen.visited = now;
+        seen.gone = is_gone.then(|| seen.gone.unwrap_or(now));
+        Some(GoneElsewhere { since: seen.gone?, had_address: seen.had_address })
     }
 
     /// A view of this time shows that the driver has removed the executor.
@@ -302,6 +337,7 @@ impl RecoveryState {
         }
         // What contradicts is asked of all executors of drivers that are gone.
         self.contradicted.retain(|_, (_, visited)| is_visited(*visited));
+        self.elsewhere.retain(|_, seen| is_visited(seen.visited));
         self.missing.retain(|(creator, _), _| creators.contains(creator));
         self.next_row.retain(|creator, _| creators.contains(creator));
         self.lingering.retain(|uid, _| drivers.contains(&**uid));

@@ -11,12 +11,12 @@ impl Template {
         self.creator.as_ref().filter(|_| is_proven)
     }
 
-    /// The pod that created the executors, if that is proven, else the pod that controls them: never a pod that only has the labels.
-    /// `namespace` is the executors' own.
+    /// The pod of the executors' namespace that created them, if that is proven, else the pod that controls them: never a pod that only
+    /// has the labels.
     pub fn named_driver(&self, namespace: &str, is_proven: bool) -> Option<PodIdentity> {
         let pod = |(name, uid): (&str, &str)| PodIdentity::new(namespace, name, uid);
         match self.proven_creator(is_proven) {
-            Some(creator) => creator.pod().map(pod).or_else(|| self.pod_elsewhere(is_proven)),
+            Some(creator) => creator.pod().map(pod),
             None => self.owner.as_ref()?.pod().map(|(name, uid)| pod((&name, &uid))),
         }
     }
@@ -41,17 +41,12 @@ impl Executor {
         self.template.proven_creator(self.is_proven).map(StatedCreator::key)
     }
 
-    /// The pod of another namespace that created it, if that is proven.
-    pub fn pod_elsewhere(&self) -> Option<PodIdentity> {
-        self.template.pod_elsewhere(self.is_proven)
-    }
-
     /// The creator for whose gang it counts: the proven one, else the object that it names as its controlling owner.
     pub fn counted_creator(&self) -> Option<Creator> {
         self.creator().or_else(|| self.template.owner.as_ref().map(Owner::creator))
     }
 
-    /// The pod that drives it: its proven creator, if that is of its namespace, else the object that it names as its controlling owner.
+    /// The pod that drives it: its proven creator, unless that is an account, else the object that it names as its controlling owner.
     pub fn driver_creator(&self) -> Option<Creator> {
         let owner = || self.template.owner.as_ref().map(Owner::creator);
         self.creator().filter(|creator| creator.is_object()).or_else(owner)

@@ -80,7 +80,11 @@ impl Executor {
     /// Whether no recovery rule, and no cost, can concern it while its driver is alive and no view of its driver says otherwise.
     pub fn is_settled(&self) -> bool {
         match self.stage() {
-            Stage::Unscheduled => !fault_injection::injected(Bug::UnscheduledIsStuck),
+            Stage::Unscheduled => {
+                // Nothing but a rule deletes what a pod of another namespace leaves.
+                let is_elsewhere = self.template.creator.as_ref().is_some_and(|by| by.pod_elsewhere().is_some());
+                !is_elsewhere && !fault_injection::injected(Bug::UnscheduledIsStuck)
+            }
             Stage::Running => true,
             Stage::Starting | Stage::Initializing => self.inactive,
             Stage::Final => {

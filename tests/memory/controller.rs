@@ -84,7 +84,7 @@ fn many_gangs() {
         &Scenario::gangs("200 gangs", 200, 1_000),
         &[
             expected("the first list and every plan", [600, 0, 800], 55.3),
-            expected("1,000 events per second and their plans", [1800, 0, 1800], 16.1),
+            expected("1,000 events per second and their plans", [1800, 0, 1800], 16.2),
             expected("one event and its plan", [271, 1, 268], 166.4),
             expected("a minute without events", [200, 0, 200], 15833.5),
             expected("a poll in which every pod is newer", [0, 0, 0], 1.8),

@@ -6,6 +6,7 @@
 
 mod context;
 mod drivers;
+mod elsewhere;
 mod given_up;
 mod groups;
 mod orphans;
@@ -50,6 +51,11 @@ pub fn of_executor(
     }
     if of.set.driver == DriverLiveness::Gone {
         return orphans::decide(context, of, executor, state);
+    }
+    if of.set.driver == DriverLiveness::Unknown
+        && let verdict @ (Verdict::At(_) | Verdict::Found(_)) = elsewhere::decide(context, executor, state)
+    {
+        return verdict;
     }
     match stage {
         Stage::Starting | Stage::Initializing => stuck::decide(context, of, executor, since),

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext, kept, not_of_workload};
 use crate::fault_injection::{self, Bug};
-use crate::ownership::elsewhere;
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
@@ -30,8 +29,7 @@ pub(super) fn decide(
     let wait = if fault_injection::injected(Bug::OrphansAtOnce) { Duration::ZERO } else { wait };
     context.waited(since, wait, || {
         let state = executor.shown_state().as_str();
-        let driver = elsewhere::shown_driver(executor);
-        let mut message = format!("is {state}, although {driver} has been gone for {}", context.ago(since));
+        let mut message = format!("is {state}, although its driver has been gone for {}", context.ago(since));
         let remedy = match contradiction {
             None => remedy(context, of, executor),
             Some(contradiction) => {
