@@ -44,7 +44,8 @@ async fn page_shows_applications_protects_itself_and_is_updated() {
     cluster.pod_by(&cluster.client, &pod("one").executor_of("spark-1", 1)).await;
     let app = cluster.usher_named("", "usher").await;
     let address = app.debug().unwrap();
-    eventually("the page shows the application", async || get(address, "/", LOCAL).await.contains(">spark-1<")).await;
+    eventually("the page shows the application", async || get(address, "/", LOCAL).await.contains("title=\"spark-1\""))
+        .await;
     for path in ["/", "/nodes", "/cost", "/replica", "/style.css", "/live.js", "/icon.svg"] {
         let page = get(address, path, LOCAL).await;
         assert!(page.starts_with("HTTP/1.1 200"), "{path}: {page}");
