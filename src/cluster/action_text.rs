@@ -50,7 +50,7 @@ pub(super) fn describe(action: &Action) -> String {
             out.insert("executor".into(), executor.name().into());
             out.insert("cause".into(), cause.as_str().into());
             if let Some(driver) = gone_driver {
-                out.insert("driverGone".into(), driver.seen_from(executor.namespace()).into());
+                out.insert("driverGone".into(), driver.key.name().into());
             }
         }
         Action::Recover(deletion) => {

@@ -72,8 +72,8 @@ pub(super) fn required_by(
     let nothing = Application::default();
     let app = app.unwrap_or(&nothing);
     // Pods that the watch shows need not be read.
-    let is_shown = |pod: &PodKey| pod.namespace() == key.namespace() && app.driver(pod.name()).is_some();
-    let mut wanted: Vec<Lookup> = learned.iter().filter(|pod| !is_shown(pod)).cloned().map(Lookup::Pod).collect();
+    let unlabelled = learned.iter().filter(|pod| app.driver(pod.name()).is_none());
+    let mut wanted: Vec<Lookup> = unlabelled.cloned().map(Lookup::Pod).collect();
     // Of an application without executors only PodGroups may be left.
     let owners = snapshot.groups_of(key).filter_map(|(_, group)| group.owner.as_ref());
     let owners = owners.filter(|owner| is_dns_subdomain(&owner.name) && app.driver(&owner.name).is_none());

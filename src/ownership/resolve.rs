@@ -155,18 +155,17 @@ pub fn signing_creator(
     object: &Pod<'_>,
 ) -> StatedCreator {
     let username = &requester.username;
-    let account = || {
-        let owner = object.controller().filter(|_| is_workload_controller(username));
-        owner.map_or_else(
-            || StatedCreator::of_account(username),
-            |owner| StatedCreator::of_workload(&owner.name, &owner.uid),
-        )
-    };
+    let workload = || object.controller().filter(|_| is_workload_controller(username));
+    let is_elsewhere =
+        |reason: &Reason| *reason == Reason::CreatorElsewhere && namespace_of_account(username).is_some();
+    let elsewhere = |reason: &Reason| single_pod(requester).filter(|_| is_elsewhere(reason));
     match creator {
         Ok(pod) => StatedCreator::of_pod(&pod.name, &pod.uid),
-        Err(Reason::CreatorElsewhere) if namespace_of_account(username).is_some() => single_pod(requester)
-            .map_or_else(account, |(name, uid)| StatedCreator::of_pod_elsewhere(name, uid, username)),
-        Err(_) => account(),
+        Err(reason) => match (workload(), elsewhere(reason)) {
+            (Some(owner), _) => StatedCreator::of_workload(&owner.name, &owner.uid),
+            (None, Some((name, uid))) => StatedCreator::of_pod_elsewhere(name, uid, username),
+            (None, None) => StatedCreator::of_account(username),
+        },
     }
 }
 
@@ -380,6 +379,8 @@ mod tests {
             ("eve", &["u-1"], &Pod::default(), "account/eve".to_owned()),
             (syncer, &["u-1"], &Pod::default(), format!("account/{syncer}")),
             (controller, &[], &owned, "workload/s/u-9".to_owned()),
+            // A control plane of pods.
+            (controller, &["u-1"], &owned, "workload/s/u-9".to_owned()),
             // Whom a controller created a pod for is known only by the owner that it set.
             (controller, &[], &Pod::default(), format!("account/{controller}")),
         ] {

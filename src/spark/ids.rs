@@ -157,11 +157,6 @@ impl PodIdentity {
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
         PodIdentity { key: PodKey::new(namespace, name), uid: uid.into() }
     }
-
-    /// How a person in this namespace calls it: its name, and its own namespace if that is another one.
-    pub fn seen_from(&self, namespace: &str) -> String {
-        if self.key.namespace() == namespace { self.key.name().to_owned() } else { self.key.to_string() }
-    }
 }
 
 impl Borrow<str> for PodKey {
