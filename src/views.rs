@@ -21,7 +21,7 @@ use crate::recovery::target::{self, Target};
 use crate::recovery::waiting;
 use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::signature::{StatedCreator, namespace_of_account};
-use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot};
+use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot, TemplateCounts};
 use crate::spark::diagnostics::PodDiagnostics;
 use crate::spark::ids::{AppKey, PodIdentity};
 use crate::spark::lifecycle_conf::LifecycleConf;
@@ -92,9 +92,9 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
         history.exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
     ended.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
     let is_app = |key: &AppKey, app: &Application, ends: &[&Exit]| {
-        let is_named = || app_name(app, ends).is_some_and(|stated| **stated == *name);
+        let is_called = || app_name(snapshot, key, app, ends) == name;
         let drives = || driver_names(snapshot, key, app, ends).any(|driver| driver == name);
-        wanted(key) && (key.selector() == name || is_named() || drives())
+        wanted(key) && (key.selector() == name || is_called() || drives())
     };
     WhyReport {
         executors,
@@ -201,7 +201,7 @@ fn report(
     AppReport {
         namespace: key.namespace().to_owned(),
         app: key.selector().to_owned(),
-        name: name(snapshot, key, app, exits),
+        name: app_name(snapshot, key, app, exits).to_owned(),
         driver: driver(snapshot, key, app, exits, &liveness),
         driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, exits, driver)),
         executors,
@@ -260,8 +260,8 @@ fn driver(
 ) -> DriverReport {
     let namespace = key.namespace();
     let elsewhere = || {
-        let creators = app.executors().values().filter_map(|executor| CreatorElsewhere::of(executor, snapshot));
-        creators.into_iter().find(CreatorElsewhere::is_driver)
+        let of = |counts: &TemplateCounts| CreatorElsewhere::of(&counts.template, counts.is_proven, snapshot);
+        app.by_template().into_iter().filter_map(of).find(CreatorElsewhere::is_driver)
     };
     let found = match liveness {
         DriverLiveness::Alive(pod) => Some(pod.name.to_string()),
@@ -296,22 +296,16 @@ fn driver(
     }
 }
 
-/// The name that an application's pods state.
-fn app_name<'a>(app: &'a Application, exits: &[&'a Exit]) -> Option<&'a Arc<str>> {
-    let of_exit = || exits.iter().rev().find_map(|exit| exit.executor.template.app_name.as_ref());
-    app.name().or_else(of_exit)
-}
-
 /// What a person calls an application; see [`AppReport::name`].
-fn name(snapshot: &Snapshot, key: &AppKey, app: &Application, exits: &[&Exit]) -> String {
-    let labelled = app_name(app, exits).map(|name| name.to_string());
-    let of_driver = || driver_names(snapshot, key, app, exits).next().map(app_name_of_pod);
-    let of_executor = || {
-        let present = app.executors().values().next().map(|executor| &*executor.name);
-        present.or_else(|| exits.last().map(|exit| &*exit.executor.name)).map(app_name_of_pod)
+fn app_name<'a>(snapshot: &'a Snapshot, key: &'a AppKey, app: &'a Application, exits: &'a [&'a Exit]) -> &'a str {
+    let of_exit = || exits.iter().rev().find_map(|exit| exit.executor.template.app_name.as_ref());
+    let executors = || app.executors().values().chain(exits.iter().rev().map(|exit| &exit.executor));
+    let of_pod = || {
+        let driver = driver_names(snapshot, key, app, exits).next();
+        driver.or_else(|| executors().next().map(|executor| &*executor.name)).map(app_name_of_pod)
     };
-    let of_pod = || of_driver().or_else(of_executor).filter(|name| !name.is_empty());
-    labelled.or_else(|| of_pod().map(str::to_owned)).unwrap_or_else(|| key.selector().to_owned())
+    let stated = app.name().or_else(of_exit).map(|name| &**name);
+    stated.or_else(of_pod).filter(|name| !name.is_empty()).unwrap_or_else(|| key.selector())
 }
 
 /// The state of a driver's pod, in a word.
@@ -414,7 +408,8 @@ fn executor_report(
 /// Why an executor without an owner has none, and what would give it one.
 fn unowned(snapshot: &Snapshot, namespace: &str, executor: &Executor) -> String {
     let creator = executor.template.proven_creator(executor.is_proven);
-    let pod = CreatorElsewhere::of(executor, snapshot).map(|CreatorElsewhere { pod, is_gone, .. }| {
+    let elsewhere = CreatorElsewhere::of(&executor.template, executor.is_proven, snapshot);
+    let pod = elsewhere.map(|CreatorElsewhere { pod, is_gone, .. }| {
         format!("pod {}{}", pod.key, if is_gone { ", which exited or was deleted," } else { "" })
     });
     let account = creator

@@ -7,10 +7,10 @@
 //! (`deleteOnTermination`) is not known.
 
 use super::liveness::{self, DriverLiveness};
-use crate::snapshot::{Executor, Snapshot};
+use crate::snapshot::{Snapshot, Template};
 use crate::spark::ids::PodIdentity;
 
-/// The pod of another namespace that created an executor, as it is now.
+/// The pod of another namespace that created executors, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatorElsewhere {
     /// The pod.
@@ -24,10 +24,10 @@ pub struct CreatorElsewhere {
 }
 
 impl CreatorElsewhere {
-    /// The creator of an executor, if our signature proves that it is such a pod.
-    pub fn of(executor: &Executor, snapshot: &Snapshot) -> Option<CreatorElsewhere> {
-        let pod = executor.template.pod_elsewhere(executor.is_proven)?;
-        let host = executor.template.driver_host.as_deref();
+    /// The creator of executors with this template, if our signature proves that it is such a pod.
+    pub fn of(template: &Template, is_proven: bool, snapshot: &Snapshot) -> Option<CreatorElsewhere> {
+        let pod = template.pod_elsewhere(is_proven)?;
+        let host = template.driver_host.as_deref();
         let (namespace, name) = (pod.key.namespace(), pod.key.name());
         let found = snapshot.driver_pod(namespace, name).filter(|found| found.uid == pod.uid);
         let has_address = host.is_some() && found.is_some_and(|found| found.address.as_deref() == host);

@@ -16,8 +16,8 @@ pub(super) fn keeps(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> bo
     }
 }
 
-/// Whether the driver of these executors keeps them, or has labelled one. `last_driver` is the driver as it was
-/// last known.
+/// Whether the driver of these executors keeps them, or has labelled one. `last_driver` is the driver as it was last
+/// known.
 pub(super) fn driver_keeps(
     snapshot: &Snapshot,
     key: &AppKey,

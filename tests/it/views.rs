@@ -344,7 +344,7 @@ fn application_is_found_and_shown_by_the_name_that_its_pods_state() {
 fn application_without_the_label_is_named_by_its_pods() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&pod("spark-pi-0a0b0ca2100c0c00-driver").driver_of(APP).stored("d1"));
-    assert_eq!(named(&harness, "").0, ["spark-pi"]);
+    assert_eq!(named(&harness, "spark-pi"), (vec!["spark-pi".to_owned()], vec![APP.to_owned()]), "and is found by it");
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&pod("etl-0a0b0ca2100c0c00-exec-7").executor_of(APP, 7).stored("e7"));
     assert_eq!(named(&harness, "").0, ["etl"]);

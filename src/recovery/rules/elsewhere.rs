@@ -11,10 +11,10 @@ use crate::snapshot::Executor;
 const RULE: RecoveryRule = RecoveryRule::Orphans;
 
 pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, state: &mut RecoveryState) -> Verdict {
-    let Some(creator) = CreatorElsewhere::of(executor, context.snapshot) else { return Verdict::Nothing };
-    let witnesses = &context.witnesses;
-    let contradiction = witnesses.of_end_elsewhere(context.snapshot, context.key.namespace(), executor);
-    let is_gone = creator.is_gone && contradiction.is_none();
+    let of = CreatorElsewhere::of(&executor.template, executor.is_proven, context.snapshot);
+    let Some(creator) = of else { return Verdict::Nothing };
+    let contradiction = || context.witnesses.of_end_elsewhere(context.snapshot, context.key.namespace(), executor);
+    let is_gone = creator.is_gone && contradiction().is_none();
     let Some(gone) = state.gone_elsewhere(&executor.uid, creator.has_address, is_gone, context.now.at) else {
         return Verdict::Nothing;
     };
@@ -26,11 +26,7 @@ pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, state: &mut
         let (state, pod) = (executor.shown_state().as_str(), &creator.pod.key);
         let ago = context.ago(gone.since);
         let message = format!("is {state}, although its driver, pod {pod}, which created it, has been gone for {ago}");
-        let remedy = not_of_workload(executor).map(|()| remedy(creator));
-        context.about(RULE, executor, gone.since, message, remedy)
+        let remedy = Remedy { check: Check::DriverGone(creator.pod), effect: "its resources are free again" };
+        context.about(RULE, executor, gone.since, message, not_of_workload(executor).map(|()| remedy))
     })
-}
-
-fn remedy(creator: CreatorElsewhere) -> Remedy {
-    Remedy { check: Check::DriverGone(creator.pod), effect: "its resources are free again" }
 }

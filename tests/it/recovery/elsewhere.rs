@@ -35,6 +35,18 @@ fn found(scene: &mut Scene, found: ReferencedPod) {
     scene.harness.apply(Change::Related(RelatedChange::Referenced(pod, found, waiters)));
 }
 
+/// A pending executor with this address of its driver, whose notebook had another, or the same, until it was deleted.
+fn left(host: &str, address: &str) -> Scene {
+    let mut scene = scene(act(RecoveryRule::Orphans));
+    let pod = created(&mut scene, 1, host);
+    scene.harness.observe(&pod);
+    found(&mut scene, present(&notebook("n1", address)));
+    scene.run(SEEN);
+    assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]), "it runs");
+    found(&mut scene, ReferencedPod::Absent);
+    scene
+}
+
 /// What `why` says of the only executor, and of its driver.
 fn shown(scene: &Scene) -> (String, String) {
     let now = scene.harness.now().wall;
@@ -47,13 +59,7 @@ fn shown(scene: &Scene) -> (String, String) {
 
 #[test]
 fn pending_executor_is_deleted_once_the_pod_of_its_driver_in_another_namespace_is_gone() {
-    let mut scene = scene(act(RecoveryRule::Orphans));
-    let pod = created(&mut scene, 1, ADDRESS);
-    scene.harness.observe(&pod);
-    found(&mut scene, present(&notebook("n1", ADDRESS)));
-    scene.run(SEEN);
-    assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]), "it runs");
-    found(&mut scene, ReferencedPod::Absent);
+    let mut scene = left(ADDRESS, ADDRESS);
     scene.run(1000);
     let deletions = scene.deletions();
     let [(_, deletion)] = &*deletions else { panic!("{deletions:?} {:?}", scene.findings()) };
@@ -81,11 +87,7 @@ fn executors_that_run_are_left_to_their_connection() {
 #[test]
 fn notebook_that_was_started_again_is_another_driver() {
     // JupyterHub creates the pod again under the same name.
-    let mut scene = scene(act(RecoveryRule::Orphans));
-    let pod = created(&mut scene, 1, ADDRESS);
-    scene.harness.observe(&pod);
-    found(&mut scene, present(&notebook("n1", ADDRESS)));
-    scene.run(SEEN);
+    let mut scene = left(ADDRESS, ADDRESS);
     found(&mut scene, present(&notebook("n2", "10.8.0.9")));
     scene.run(1000);
     assert_eq!(scene.deletions().len(), 1, "{:?}", scene.findings());
@@ -105,12 +107,7 @@ fn name_in_the_namespace_of_the_creator_is_evidence_that_needs_no_memory() {
 fn end_of_a_creator_that_did_not_have_the_address_of_the_driver_proves_nothing() {
     // A gateway creates executors for the drivers in its namespace, or copies the pods of another cluster; it restarts, and they run.
     for host in [ADDRESS, "nb-1.hub.svc", "nb-0.hub.svc.clusterset.local", "driver.team.svc", "driver.example.org"] {
-        let mut scene = scene(act(RecoveryRule::Orphans));
-        let pod = created(&mut scene, 1, host);
-        scene.harness.observe(&pod);
-        found(&mut scene, present(&notebook("n1", "10.8.0.1")));
-        scene.run(SEEN);
-        found(&mut scene, ReferencedPod::Absent);
+        let mut scene = left(host, "10.8.0.1");
         scene.run(1000);
         assert_eq!((scene.deletions(), scene.findings()), (vec![], vec![]), "{host}");
         assert_eq!(shown(&scene).0, "", "{host}: nor is it shown as the driver");
@@ -125,12 +122,7 @@ fn driver_that_runs_in_the_namespace_of_the_executors_keeps_them() {
         || pod("session").stored("s1").phase("Running").ip(ADDRESS),
     ];
     for witness in witnesses {
-        let mut scene = scene(act(RecoveryRule::Orphans));
-        let pod = created(&mut scene, 1, ADDRESS);
-        scene.harness.observe(&pod);
-        found(&mut scene, present(&notebook("n1", ADDRESS)));
-        scene.run(SEEN);
-        found(&mut scene, ReferencedPod::Absent);
+        let mut scene = left(ADDRESS, ADDRESS);
         let witness = witness();
         match witness.0["metadata"]["labels"]["spark-role"].is_string() {
             true => scene.harness.observe(&witness),
