@@ -1,6 +1,6 @@
 //! One list of the cluster, for the command line: the snapshot that the controller would have just after its start.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -17,23 +17,32 @@ use crate::lifecycle::Exits;
 use crate::nodes::{NodeLedger, Running};
 use crate::policy::{NodeSettings, Policies};
 use crate::runtime::clock;
-use crate::snapshot::{Change, Notify, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot, Store};
+use crate::snapshot::{Change, Notify, ObservedPod, PodChange, Snapshot, Store};
 use crate::spark::labels;
 use crate::time::Now;
 use crate::views::History;
 
 /// Pods per page.
 const PAGE: u32 = 500;
-/// At most this many drivers without labels are read by name.
-const MAX_REFERENCED: usize = 200;
-/// Of at most this many namespaces it is read what schedulers state about pods that wait, of this many at the same time.
-const MAX_MESSAGES: usize = 64;
-const MAX_CONCURRENT: usize = 8;
-/// A Deployment, its ReplicaSet, and the driver.
-const MAX_CHAIN: usize = 3;
+/// Objects that are read by name at the same time, and after how many it is considered whether more of their kind are read.
+const MAX_CONCURRENT: usize = 16;
+const CHUNK: usize = 64;
+/// A Deployment, its ReplicaSet, the driver, its configuration, and the quotas for what it lacks.
+const MAX_CHAIN: usize = 5;
+
+/// What one list shows.
+#[derive(Debug)]
+pub struct Listing {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// The exits that pods still show.
+    pub history: History,
+    /// What was not read by name because there is too much of it.
+    pub left_out: BTreeSet<&'static str>,
+}
 
 /// Reads every Spark pod of the cluster, or of one namespace, and the exits that those pods still show.
-pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Result<(Snapshot, History)> {
+pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Result<Listing> {
     let pods = resource("", "v1", "Pod", "pods");
     let api: Api<Viewed<ObservedPod>> = match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &pods),
@@ -52,10 +61,9 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
     let now = Now { at: clock::instant(), wall: clock::now() };
     let mut store = Store::default();
     store.apply(Change::Pods(PodChange::Listed(all)), now.wall);
-    lookup_referenced(client, &mut store, now).await;
-    lookup_messages(client, &mut store, now).await;
+    let left_out = look_up(client, &mut store, now).await;
     let history = history(&mut store, now);
-    Ok((store.snapshot().clone(), history))
+    Ok(Listing { snapshot: store.snapshot().clone(), history, left_out })
 }
 
 /// Events per object that are read.
@@ -111,57 +119,67 @@ pub async fn unselected_pod(
     }))
 }
 
-/// Reads the drivers without labels that own executors, and the workloads between them.
-async fn lookup_referenced(client: &kube::Client, store: &mut Store, now: Now) {
+/// Reads by name what the labelled pods do not say, as the controller does: the drivers without labels that own executors, the workloads
+/// between them, the drivers' configurations, quotas, and what schedulers state about pods that wait. What may not be read is not known.
+/// Returns what was left out because there is too much of it.
+async fn look_up(client: &kube::Client, store: &mut Store, now: Now) -> BTreeSet<&'static str> {
     let policies = Policies::default();
     let keys: Vec<_> = store.snapshot().apps.keys().cloned().collect();
     let mut done: BTreeSet<Lookup> = BTreeSet::new();
+    let mut left: BTreeMap<&'static str, usize> = BTreeMap::new();
+    let mut left_out = BTreeSet::new();
+    // Each answer may name more.
     for _ in 0..MAX_CHAIN {
         let wanted = keys.iter().flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
-        let wanted = wanted.filter(|read| matches!(read, Lookup::Pod(_) | Lookup::Workload(_)));
-        let wanted: BTreeSet<Lookup> = wanted.filter(|read| !done.contains(read)).collect();
-        if wanted.is_empty() || done.len() >= MAX_REFERENCED {
-            return;
-        }
-        for read in wanted.into_iter().take(MAX_REFERENCED - done.len()) {
-            let change = match (&read, lookups::run(client.clone(), &read).await) {
-                (Lookup::Pod(pod), LookupResult::Pod(driver)) => {
-                    Some(RelatedChange::Referenced(pod.clone(), ReferencedPod::Present(driver.into()), Vec::new()))
-                }
-                (Lookup::Pod(pod), LookupResult::Absent) => {
-                    Some(RelatedChange::Referenced(pod.clone(), ReferencedPod::Absent, Vec::new()))
-                }
-                (Lookup::Workload(key), LookupResult::Workload(workload)) => {
-                    Some(RelatedChange::Workload(key.clone(), Some(workload), Vec::new()))
-                }
-                (Lookup::Workload(key), LookupResult::Absent) => {
-                    Some(RelatedChange::Workload(key.clone(), None, Vec::new()))
-                }
-                _ => None,
-            };
-            if let Some(change) = change {
-                store.apply(Change::Related(change), now.wall);
+        let mut wanted: BTreeSet<Lookup> = wanted.filter(|read| !done.contains(read)).collect();
+        wanted.retain(|read| {
+            let Some((kind, most)) = budget(read) else { return false };
+            let left = left.entry(kind).or_insert(most);
+            let is_read = *left > 0;
+            *left = left.saturating_sub(1);
+            if !is_read {
+                left_out.insert(kind);
             }
-            done.insert(read);
+            is_read
+        });
+        if wanted.is_empty() {
+            break;
+        }
+        done.extend(wanted.iter().cloned());
+        // A kind that may not be read is not asked for again and again.
+        let mut refused: BTreeSet<&'static str> = BTreeSet::new();
+        let wanted: Vec<Lookup> = wanted.into_iter().collect();
+        for chunk in wanted.chunks(CHUNK) {
+            let chunk = chunk.iter().filter(|read| budget(read).is_some_and(|(kind, _)| !refused.contains(kind)));
+            let reads = futures::stream::iter(chunk).map(async |read| (read, lookups::run(client.clone(), read).await));
+            let answers: Vec<(&Lookup, LookupResult)> = reads.buffer_unordered(MAX_CONCURRENT).collect().await;
+            let kinds = |is_failed: bool| {
+                let of = answers.iter().filter(move |(_, answer)| matches!(answer, LookupResult::Failed) == is_failed);
+                of.filter_map(|(read, _)| Some(budget(read)?.0)).collect::<BTreeSet<_>>()
+            };
+            refused.extend(kinds(true).difference(&kinds(false)));
+            for (read, answer) in answers {
+                let change =
+                    if matches!(answer, LookupResult::Failed) { None } else { answer.learned(read, Vec::new()) };
+                if let Some(change) = change {
+                    store.apply(Change::Related(change), now.wall);
+                }
+            }
         }
     }
+    left_out
 }
 
-/// Reads what schedulers state about pods that wait.
-async fn lookup_messages(client: &kube::Client, store: &mut Store, now: Now) {
-    let policies = Policies::default();
-    let keys = store.snapshot().apps.keys();
-    let wanted = keys.flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
-    let wanted: BTreeSet<Lookup> = wanted.filter(|read| matches!(read, Lookup::Messages(..))).collect();
-    let reads = futures::stream::iter(wanted.into_iter().take(MAX_MESSAGES)).map(async |read| {
-        let answer = lookups::run(client.clone(), &read).await;
-        (read, answer)
-    });
-    let answers: Vec<(Lookup, LookupResult)> = reads.buffer_unordered(MAX_CONCURRENT).collect().await;
-    for (read, answer) in answers {
-        if let (Lookup::Messages(namespace, scheduler), LookupResult::Messages(messages)) = (read, answer) {
-            store.apply(Change::Related(RelatedChange::Messages(namespace, scheduler, messages)), now.wall);
-        }
+/// What a lookup reads, and at most how many of them are read for the command line: none of what only adoption needs, or what a watch
+/// contradicts.
+fn budget(read: &Lookup) -> Option<(&'static str, usize)> {
+    match read {
+        Lookup::Pod(_) => Some(("drivers without labels", 200)),
+        Lookup::Workload(_) => Some(("workloads", 200)),
+        Lookup::Conf(..) => Some(("configurations of drivers", 1000)),
+        Lookup::Quotas(_) => Some(("quotas", 64)),
+        Lookup::Messages(..) => Some(("messages of schedulers", 64)),
+        Lookup::Address(..) | Lookup::NodePods(_) | Lookup::Labelled(_) | Lookup::All(_) => None,
     }
 }
 

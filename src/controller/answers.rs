@@ -11,10 +11,7 @@ use super::lookups::Outcome;
 use super::{Controller, FIRST_POLL, MAX_OBJECTS_PER_STEP};
 use crate::policy::Policies;
 use crate::reconcile::Silence;
-use crate::snapshot::{
-    Application, Change, Conf, DriverPhase, DriverView, DriverViewKey, PodChange, ReferencedPod, RelatedChange,
-    SchedulerMessages,
-};
+use crate::snapshot::{Application, Change, DriverPhase, DriverView, DriverViewKey, PodChange, RelatedChange};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::rest::ExecutorSummary;
@@ -225,50 +222,17 @@ impl Controller {
         let waiters = self.lookups.waiters(read);
         let planned_again = self.lookups.finished(read, outcome, now.at);
         if matches!(outcome, Outcome::Answered | Outcome::Absent) {
-            let change = match (read, answer) {
-                (Lookup::Pod(pod), LookupResult::Absent) => {
-                    Some(Change::Related(RelatedChange::Referenced(pod.clone(), ReferencedPod::Absent, waiters)))
-                }
-                (Lookup::Pod(pod), LookupResult::Pod(driver)) => Some(Change::Related(RelatedChange::Referenced(
-                    pod.clone(),
-                    ReferencedPod::Present(Arc::new(driver)),
-                    waiters,
-                ))),
-                (Lookup::Workload(key), LookupResult::Absent) => {
-                    Some(Change::Related(RelatedChange::Workload(key.clone(), None, waiters)))
-                }
-                (Lookup::Workload(key), LookupResult::Workload(workload)) => {
-                    Some(Change::Related(RelatedChange::Workload(key.clone(), Some(workload), waiters)))
-                }
-                (Lookup::Quotas(namespace), LookupResult::Quotas(quotas)) => {
-                    Some(Change::Related(RelatedChange::Quotas(namespace.clone(), quotas)))
-                }
-                (Lookup::Messages(namespace, kind), LookupResult::Messages(messages)) => {
-                    Some(Change::Related(RelatedChange::Messages(namespace.clone(), kind, messages)))
-                }
-                // The cluster no longer serves the scheduler's objects.
-                (Lookup::Messages(namespace, kind), LookupResult::Absent) => {
-                    Some(Change::Related(RelatedChange::Messages(namespace.clone(), kind, SchedulerMessages::new())))
-                }
+            match (read, &answer) {
+                // From now on the pod is read by name.
                 (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
-                    let pod = PodKey::new(namespace, &driver.name);
-                    // From now on the pod is read by name.
-                    self.lookups.mark_known(Lookup::Pod(pod.clone()), driver.uid.clone(), &waiters, now.at);
-                    Some(Change::Related(RelatedChange::Referenced(
-                        pod,
-                        ReferencedPod::Present(Arc::new(driver)),
-                        waiters,
-                    )))
+                    let pod = Lookup::Pod(PodKey::new(namespace, &driver.name));
+                    self.lookups.mark_known(pod, driver.uid.clone(), &waiters, now.at);
                 }
-                (Lookup::Conf(pod, uid, _), answer) => {
-                    self.lookups.forget(read);
-                    let conf = if let LookupResult::Conf(conf) = answer { conf } else { Conf::Unreadable };
-                    Some(Change::Related(RelatedChange::Conf(pod.clone(), uid.clone(), conf, waiters)))
-                }
-                _ => None,
-            };
-            if let Some(change) = change {
-                self.apply_change(change, now);
+                (Lookup::Conf(..), _) => self.lookups.forget(read),
+                _ => {}
+            }
+            if let Some(change) = answer.learned(read, waiters) {
+                self.apply_change(Change::Related(change), now);
             }
         }
         planned_again.into_iter().for_each(|app| self.queue.add(app));

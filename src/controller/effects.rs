@@ -11,8 +11,11 @@ use crate::policy::RecoveryRule;
 use crate::reconcile::action::Action;
 use crate::recovery::DriverPoll;
 use crate::recovery::cost::{Amount, WasteCause};
-use crate::snapshot::{Conf, DriverPod, Listed, ObservedPod, Quota, SchedulerMessages, Workload};
+use crate::snapshot::{
+    Conf, DriverPod, Listed, ObservedPod, Quota, ReferencedPod, RelatedChange, SchedulerMessages, Workload,
+};
 use crate::spark::conf::AppConf;
+use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::rest::{DriverMetrics, ExecutorSummary};
 
 /// Settings that do not change while the process runs.
@@ -70,6 +73,43 @@ pub enum LookupResult {
     Absent,
     /// The request failed; try again.
     Failed,
+}
+
+impl LookupResult {
+    /// What the snapshot learns from this answer; `None` if it says nothing for the snapshot. `waiters` are the applications that need it.
+    pub fn learned(self, read: &Lookup, waiters: Vec<AppKey>) -> Option<RelatedChange> {
+        Some(match (read, self) {
+            (Lookup::Pod(pod), LookupResult::Absent) => {
+                RelatedChange::Referenced(pod.clone(), ReferencedPod::Absent, waiters)
+            }
+            (Lookup::Pod(pod), LookupResult::Pod(driver)) => {
+                RelatedChange::Referenced(pod.clone(), ReferencedPod::Present(Arc::new(driver)), waiters)
+            }
+            (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {
+                let pod = PodKey::new(namespace, &driver.name);
+                RelatedChange::Referenced(pod, ReferencedPod::Present(Arc::new(driver)), waiters)
+            }
+            (Lookup::Workload(key), LookupResult::Absent) => RelatedChange::Workload(key.clone(), None, waiters),
+            (Lookup::Workload(key), LookupResult::Workload(workload)) => {
+                RelatedChange::Workload(key.clone(), Some(workload), waiters)
+            }
+            (Lookup::Quotas(namespace), LookupResult::Quotas(quotas)) => {
+                RelatedChange::Quotas(namespace.clone(), quotas)
+            }
+            (Lookup::Messages(namespace, kind), LookupResult::Messages(messages)) => {
+                RelatedChange::Messages(namespace.clone(), kind, messages)
+            }
+            // The cluster no longer serves the scheduler's objects.
+            (Lookup::Messages(namespace, kind), LookupResult::Absent) => {
+                RelatedChange::Messages(namespace.clone(), kind, SchedulerMessages::new())
+            }
+            (Lookup::Conf(pod, uid, _), answer) => {
+                let conf = if let LookupResult::Conf(conf) = answer { conf } else { Conf::Unreadable };
+                RelatedChange::Conf(pod.clone(), uid.clone(), conf, waiters)
+            }
+            _ => return None,
+        })
+    }
 }
 
 /// The answer of a driver to a poll.
