@@ -17,6 +17,23 @@ pub(crate) fn first_line(text: &str, most: usize) -> String {
     cut(text.lines().next().unwrap_or_default().chars(), most)
 }
 
+/// A text whose first letter is a capital.
+pub(crate) fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// A name of at most so many characters, cut in its middle: names often differ at their ends.
+pub(crate) fn squeezed(name: &str, most: usize) -> String {
+    let length = name.chars().count();
+    if length <= most {
+        return name.to_owned();
+    }
+    let end = most / 3;
+    let begin = most.saturating_sub(1 + end);
+    name.chars().take(begin).chain(['…']).chain(name.chars().skip(length - end)).collect()
+}
+
 /// Whether a character could control a terminal, or show the text after it in another order than it is written.
 pub(crate) fn steers(c: char) -> bool {
     c.is_control()

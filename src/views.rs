@@ -3,6 +3,7 @@
 //! The server and the CLI use the same types; times are RFC 3339.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ mod nodes;
 mod pod_history;
 mod recovery_reports;
 mod reports;
+mod status;
 mod timeline;
 mod times;
 
@@ -47,6 +49,7 @@ pub use reports::{
     AppReport, DriverReport, DriverRowReport, DriverViewReport, ExecutorReport, ExitReport, HistoryEntry,
     HistoryReport, Lacking, Of, SparkReport, WhyReport,
 };
+pub use status::AppStatus;
 pub use timeline::{Life, LifeSpan, Scale, Timeline, cause_groups};
 use times::shown;
 pub use times::{age, ago};
@@ -79,11 +82,12 @@ pub fn apps(snapshot: &Snapshot, history: &History, namespace: Option<&str>, now
 /// What a name refers to: a pod, an application, or a driver.
 pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option<&str>, now: Timestamp) -> WhyReport {
     let wanted = |key: &AppKey| namespace.is_none_or(|namespace| key.namespace() == namespace);
+    let names = &Names::of(snapshot, history);
     let executors = snapshot.apps.iter().filter(|(key, _)| wanted(key)).flat_map(|(key, app)| {
         let named = app.executors().values().filter(|executor| &*executor.name == name);
         named.map(move |executor| {
             let liveness = liveness::of(&liveness::shown_sets(key, app, snapshot));
-            Of { app: key.to_string(), what: executor_report(snapshot, history, key, executor, &liveness, now) }
+            names.of_app(key, executor_report(snapshot, history, key, executor, &liveness, now))
         })
     });
     let mut executors: Vec<Of<ExecutorReport>> = executors.collect();
@@ -98,10 +102,7 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
     };
     WhyReport {
         executors,
-        exits: ended
-            .into_iter()
-            .map(|exit| Of { app: exit.app.to_string(), what: exit_report(snapshot, history, exit) })
-            .collect(),
+        exits: ended.into_iter().map(|exit| names.of_app(&exit.app, exit_report(snapshot, history, exit))).collect(),
         apps: reports(snapshot, history, now, is_app),
         timelines: timelines(snapshot, history, is_app),
         histories: Vec::new(),
@@ -140,6 +141,40 @@ fn reports(
     selected(snapshot, history, wanted, |key, app, exits| report(snapshot, history, key, app, exits, now))
 }
 
+/// The exits that are remembered, by application.
+fn exits_by_app(history: &History) -> BTreeMap<&AppKey, Vec<&Exit>> {
+    let mut ends: BTreeMap<&AppKey, Vec<&Exit>> = BTreeMap::new();
+    for exit in history.exits.iter() {
+        ends.entry(&exit.app).or_default().push(exit);
+    }
+    ends
+}
+
+/// What people call applications.
+struct Names<'a> {
+    snapshot: &'a Snapshot,
+    history: &'a History,
+    exits: BTreeMap<&'a AppKey, Vec<&'a Exit>>,
+    nothing: Application,
+}
+
+impl<'a> Names<'a> {
+    fn of(snapshot: &'a Snapshot, history: &'a History) -> Names<'a> {
+        Names { snapshot, history, exits: exits_by_app(history), nothing: Application::default() }
+    }
+
+    /// An item of an application.
+    fn of_app<T>(&self, key: &AppKey, what: T) -> Of<T> {
+        Of { app: key.to_string(), name: self.name(key).to_owned(), what }
+    }
+
+    /// The name of an application, also of one of which only exits are remembered; its selector, if nothing is known.
+    fn name<'n>(&'n self, key: &'n AppKey) -> &'n str {
+        let app = self.snapshot.apps.get(key).map_or(&self.nothing, |app| app);
+        app_name(self.snapshot, key, app, self.exits.get(key).map_or(&[], Vec::as_slice))
+    }
+}
+
 /// Something of each of the selected applications, by namespace and name.
 fn selected<T>(
     snapshot: &Snapshot,
@@ -147,10 +182,7 @@ fn selected<T>(
     wanted: impl Fn(&AppKey, &Application, &[&Exit]) -> bool,
     of: impl Fn(&AppKey, &Application, &[&Exit]) -> T,
 ) -> Vec<T> {
-    let mut ends: BTreeMap<&AppKey, Vec<&Exit>> = BTreeMap::new();
-    for exit in history.exits.iter() {
-        ends.entry(&exit.app).or_default().push(exit);
-    }
+    let ends = exits_by_app(history);
     let nothing = Application::default();
     let present = snapshot.apps.iter().map(|(key, app)| (key, &**app));
     let left = ends.keys().filter(|key| !snapshot.apps.contains_key(**key)).map(|key| (*key, &nothing));
@@ -197,12 +229,14 @@ fn report(
     last.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
     let forgotten = history.exits.forgotten(key);
     let target = liveness.pod().and_then(|driver| wanted(snapshot, key, driver, &sets));
+    let driver = driver(snapshot, key, app, exits, &liveness);
     let is_unowned = |executor: &&Arc<Executor>| executor.is_live() && executor.template.owner.is_none();
     AppReport {
         namespace: key.namespace().to_owned(),
         app: key.selector().to_owned(),
         name: app_name(snapshot, key, app, exits).to_owned(),
-        driver: driver(snapshot, key, app, exits, &liveness),
+        started: driver.created.clone().or_else(|| first_executor(app, exits)),
+        driver,
         driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, exits, driver)),
         executors,
         target: target.map(recovery_reports::target),
@@ -292,8 +326,24 @@ fn driver(
         state: pod.map(|pod| driver_state(pod).to_owned()),
         node: pod.and_then(|pod| pod.node.as_deref()).map(str::to_owned),
         why: pod.and_then(|pod| driver_why(pod, waiting::not_scheduled(snapshot, key, (&**pod).into()))),
+        created: pod.and_then(|pod| pod.created).and_then(seconds),
+        ended: pod
+            .filter(|pod| pod.phase == DriverPhase::Ended)
+            .and_then(|pod| pod.diagnostics.as_ref()?.ended_at())
+            .map(shown),
         pod: name,
     }
+}
+
+fn seconds(seconds: NonZeroU32) -> Option<String> {
+    Timestamp::from_second(seconds.get().into()).ok().map(shown)
+}
+
+/// When the first of its executors that are known was created.
+fn first_executor(app: &Application, exits: &[&Exit]) -> Option<String> {
+    let present = app.executors().values().map(|executor| &**executor);
+    let all = present.chain(exits.iter().map(|exit| &*exit.executor));
+    all.filter_map(|executor| executor.created).min().and_then(seconds)
 }
 
 /// What a person calls an application; see [`AppReport::name`].

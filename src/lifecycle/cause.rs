@@ -44,13 +44,23 @@ impl Blame {
 }
 
 macro_rules! causes {
-    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $blame:ident, $group:ident;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $phrase:literal, $blame:ident, $group:ident;)+) => {
         word_enum! {
             /// Why. One closed set, used as a metric label, in Events and by `why`.
             Cause { $($(#[doc = $doc])+ $name = $word;)+ }
         }
 
         impl Cause {
+            /// What happened to the executor, in a few words for people.
+            pub fn phrase(self) -> &'static str {
+                match self { $(Cause::$name => $phrase,)+ }
+            }
+
+            /// The cause that a word on the wire names.
+            pub fn of(word: &str) -> Option<Cause> {
+                Cause::ALL.iter().copied().find(|cause| cause.as_str() == word)
+            }
+
             /// Who caused the exit. Spark's own view is a separate part of an exit.
             pub fn blame(self) -> Blame {
                 match self { $(Cause::$name => Blame::$blame,)+ }
@@ -76,52 +86,52 @@ macro_rules! causes {
 
 causes! {
     /// The executor exited with code 0.
-    Completed = "completed", Application, Expected;
+    Completed = "completed", "completed", Application, Expected;
     /// The executor exited with a code other than 0.
-    Error = "error", Application, Application;
+    Error = "error", "failed with an error", Application, Application;
     /// The driver exited, and the executor exited with code 1 when it lost the connection.
-    DriverLost = "driver-lost", Others, Expected;
+    DriverLost = "driver-lost", "lost its driver", Others, Expected;
     /// The JVM ran out of memory and exited (exit code 52).
-    JvmOom = "jvm-oom", Application, Memory;
+    JvmOom = "jvm-oom", "out of memory (JVM)", Application, Memory;
     /// The kernel killed the executor for exceeding the memory limit of its container.
-    OomKilled = "oom-killed", Application, Memory;
+    OomKilled = "oom-killed", "out of memory (container)", Application, Memory;
     /// A signal killed the executor, and it is unknown who sent it: no OOM kill, eviction or deletion is reported. Raise
     /// spark.executor.memoryOverhead, and look into the kernel log of the node (dmesg).
-    Killed = "killed", Unknown, Unexplained;
+    Killed = "killed", "killed by an unknown signal", Unknown, Unexplained;
     /// Another container of the pod failed.
-    CompanionFailed = "companion-failed", Others, Application;
+    CompanionFailed = "companion-failed", "another container failed", Others, Application;
     /// An init container of the pod failed.
-    InitFailed = "init-failed", Application, Application;
+    InitFailed = "init-failed", "init container failed", Application, Application;
     /// The container could not be started: its command, its configuration or a mount is invalid.
-    NeverStarted = "never-started", Application, Application;
+    NeverStarted = "never-started", "container could not start", Application, Application;
     /// The node's container runtime failed to start the container: a device, a hook, or the runtime itself.
-    RuntimeError = "runtime-error", Others, Cluster;
+    RuntimeError = "runtime-error", "container runtime failed", Others, Cluster;
     /// The image was never pulled.
-    ImageNeverPulled = "image-never-pulled", Application, Application;
+    ImageNeverPulled = "image-never-pulled", "image was not pulled", Application, Application;
     /// The executor was evicted: its node ran short of a resource, or a client used the eviction API.
-    Evicted = "evicted", Others, Cluster;
+    Evicted = "evicted", "evicted", Others, Cluster;
     /// The executor used more local storage than its pod may: an emptyDir volume or its ephemeral-storage reached its limit.
-    StorageExceeded = "storage-exceeded", Application, Application;
+    StorageExceeded = "storage-exceeded", "local storage exceeded", Application, Application;
     /// The executor's node got a NoExecute taint: it was not ready, or it is being drained.
-    NodeTainted = "node-tainted", Others, Cluster;
+    NodeTainted = "node-tainted", "node drained or not ready", Others, Cluster;
     /// A pod of higher priority preempted the executor.
-    Preempted = "preempted", Others, Cluster;
+    Preempted = "preempted", "preempted", Others, Cluster;
     /// The executor's node was lost.
-    NodeLost = "node-lost", Others, Cluster;
+    NodeLost = "node-lost", "node lost", Others, Cluster;
     /// The executor's node was shut down.
-    NodeShutdown = "node-shutdown", Others, Cluster;
+    NodeShutdown = "node-shutdown", "node shut down", Others, Cluster;
     /// The kubelet rejected the pod: the scheduler and the node disagreed about what fits.
-    AdmissionRefused = "admission-refused", Others, Cluster;
+    AdmissionRefused = "admission-refused", "rejected by a kubelet", Others, Cluster;
     /// The pod ran longer than its activeDeadlineSeconds.
-    DeadlineExceeded = "deadline-exceeded", Application, Application;
+    DeadlineExceeded = "deadline-exceeded", "deadline exceeded", Application, Application;
     /// The pod was deleted.
-    Deleted = "deleted", Others, Expected;
+    Deleted = "deleted", "deleted", Others, Expected;
     /// A recovery rule of spark-usher deleted the pod.
-    DeletedByRule = "deleted-by-rule", Others, Cluster;
+    DeletedByRule = "deleted-by-rule", "deleted by a recovery rule", Others, Cluster;
     /// The pod no longer exists, and the watch did not show its deletion.
-    Vanished = "vanished", Unknown, Unexplained;
+    Vanished = "vanished", "vanished", Unknown, Unexplained;
     /// The executor failed, and its pod does not show why.
-    Unexplained = "unexplained", Unknown, Unexplained;
+    Unexplained = "unexplained", "failed for an unknown reason", Unknown, Unexplained;
 }
 
 impl std::fmt::Display for Cause {

@@ -35,7 +35,7 @@ pub struct Shortage {
     pub since: Option<Timestamp>,
     /// The causes, the most frequent first.
     pub causes: Vec<CountedCause>,
-    /// How many executors exited abnormally within ten minutes, by cause: `2 error, 1 jvm-oom`. Empty if none did, or if a cause
+    /// How many executors exited abnormally within ten minutes, by cause: `2 failed with an error, 1 evicted`. Empty if none did, or if a cause
     /// above says it.
     pub exits: String,
 }
@@ -108,9 +108,8 @@ pub fn shortage<'v>(
     }
     let says_exits = |kind| matches!(kind, ShortageCause::CrashLoop | ShortageCause::NodeFault | ShortageCause::Exited);
     let recent = if causes.keys().copied().any(says_exits) { String::new() } else { recent(exits, now, |_| true).1 };
-    let never_fits = member.and_then(|member| waiting::never_fits(snapshot, key, member.into()));
-    if let Some(((_, message), never_fits)) = causes.get_mut(&ShortageCause::Gang).zip(never_fits) {
-        *message = format!("{message}; {never_fits}");
+    if let Some(((_, message), member)) = causes.get_mut(&ShortageCause::Gang).zip(member) {
+        *message = waiting::of_gang(snapshot, key, member.into(), std::mem::take(message));
     }
     let mut causes: Vec<CountedCause> =
         causes.into_iter().map(|(kind, (count, message))| CountedCause { kind, count, message }).collect();
@@ -168,7 +167,7 @@ fn recent(exits: &[&Exit], now: Timestamp, wanted: impl Fn(Cause) -> bool) -> (u
 fn counted<'e>(exits: impl Iterator<Item = &'e Exit>) -> (usize, String) {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for exit in exits {
-        *counts.entry(exit.cause.as_str()).or_default() += 1;
+        *counts.entry(exit.cause.phrase()).or_default() += 1;
     }
     let words: Vec<String> = counts.iter().map(|(cause, count)| format!("{count} {cause}")).collect();
     (counts.values().sum(), words.join(", "))
@@ -212,7 +211,7 @@ fn of_missing(
     let unrequested = if began(driver).is_some_and(|began| now.duration_since(began) <= SETTLES_WITHIN) {
         (ShortageCause::Starting, format!("its driver {} has just started", driver.name))
     } else {
-        let message = "its driver has not requested it, or the API server refused it (a permission, or a webhook): see the driver's log";
+        let message = "the API server may have refused it (a permission, or a webhook): see the driver's log";
         (ShortageCause::NotRequested, message.to_owned())
     };
     // They exited long ago, but nothing has changed since.
@@ -245,7 +244,7 @@ fn of_all_missing(
     exits: &[&Exit],
     now: Timestamp,
 ) -> Option<(ShortageCause, String)> {
-    let within = |words: String| format!("exits within {} minutes: {words}", RECENT.as_secs() / 60);
+    let within = |words: String| format!("{words} within {} minutes", RECENT.as_secs() / 60);
     let diagnostics = driver.diagnostics.as_deref();
     // The phase is Pending until every container has started, a companion too.
     let own = diagnostics.and_then(|diagnostics| diagnostics.spark());
@@ -256,7 +255,8 @@ fn of_all_missing(
         }
         let (kind, why) = waiting::cause(snapshot, key, driver.into());
         if driver.node.is_none() && kind != ShortageCause::Unscheduled {
-            return Some((kind, format!("its driver {}: {why}", driver.name)));
+            let why = if why.is_empty() { " waits for its gang".to_owned() } else { format!(": {why}") };
+            return Some((kind, format!("its driver {}{why}", driver.name)));
         }
         return Some((ShortageCause::Starting, format!("its driver {} has not started", driver.name)));
     }

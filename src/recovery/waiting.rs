@@ -12,6 +12,9 @@ use crate::spark::resources::ResourceList;
 /// The reason of `PodScheduled` while a pod has scheduling gates.
 const GATED: &str = "SchedulingGated";
 
+/// What Volcano, Koordinator, coscheduling and the sandbox say about a gang whose pods do not all exist.
+const INCOMPLETE: [&str; 4] = ["is not ready", "not collect enough", "enough sibling pods", "members exist"];
+
 /// At most this many nodes are named.
 const MAX_NODES: usize = 3;
 
@@ -52,7 +55,7 @@ impl<'p> From<&'p DriverPod> for Waiting<'p> {
     }
 }
 
-/// Why a pending pod does not run.
+/// Why a pending pod does not run. For what a gang waits, [`of_gang`] says.
 pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCause, String) {
     if let Some(node) = pod.node {
         let Some(waits) = pod.diagnostics.and_then(|diagnostics| diagnostics.stuck()) else {
@@ -66,12 +69,10 @@ pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCa
     let gang = Gang::of(snapshot, key, pod.scheduling);
     let said = said(snapshot, key, pod, &gang);
     match (&gang.group, gang.refused) {
-        (Some((name, group)), refused) if !group.started => {
-            let size = group.size().map_or_else(String::new, |size| format!(" of {size}"));
+        (Some((_, group)), refused) if !group.started => {
             let refused = refused.map(|(_, why)| format!("the API server refused its change: {why}"));
             let why: Vec<String> = refused.into_iter().chain(said).collect();
-            let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
-            return (ShortageCause::Gang, format!("gang {name}{size} has not started{why}"));
+            return (ShortageCause::Gang, why.join("; "));
         }
         (_, Some((name, why))) => {
             return (ShortageCause::Gang, format!("the API server refused PodGroup {name}: {why}"));
@@ -145,9 +146,30 @@ pub fn says_more(message: &str, than: &str) -> bool {
     names_resource(message) && !names_resource(than)
 }
 
-/// That the nodes have no room for the gang of a pod that waits, even if they were empty. Looks at every node.
-pub(super) fn never_fits(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> Option<String> {
-    let size = waiting_group(snapshot, key, pod.scheduling)?.size()?;
+/// For what the gang of a pod waits: how many of its executors exist, unless all do; what `said` says beyond that; and that the nodes
+/// have no room for it even if they were empty. Looks at every executor and every node.
+pub(super) fn of_gang(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>, said: String) -> String {
+    let Gang { group, refused } = Gang::of(snapshot, key, pod.scheduling);
+    let (Some(named), Some((_, group))) = (group_of(key, pod.scheduling), group) else { return said };
+    let executors = snapshot.apps.get(key).into_iter().flat_map(|app| app.executors().values());
+    let of_it = executors.filter(|executor| executor.is_live() && is_named(&named, &executor.template.scheduling));
+    let exist = u64::try_from(of_it.count()).unwrap_or(u64::MAX);
+    let size = group.size();
+    let lacks = size.filter(|size| exist < *size).map(|size| format!("{exist} of {size} executors exist"));
+    // That a gang is not complete is often all that its scheduler says.
+    let says_more = |said: &String| refused.is_some() || !INCOMPLETE.iter().any(|words| said.contains(words));
+    let said = Some(said).filter(|said| lacks.is_none() || says_more(said) && !said.is_empty());
+    let said = said.map(|said| match size {
+        _ if !said.is_empty() => said,
+        Some(size) => format!("all {size} executors exist, and {} has not reported", pod.scheduling.shown_scheduler()),
+        None => format!("{} has not reported", pod.scheduling.shown_scheduler()),
+    });
+    let never_fits = size.and_then(|size| never_fits(snapshot, pod, size));
+    lacks.into_iter().chain(said).chain(never_fits).collect::<Vec<_>>().join("; ")
+}
+
+/// That the nodes have no room for a gang of this size, even if they were empty.
+fn never_fits(snapshot: &Snapshot, pod: Waiting<'_>, size: u64) -> Option<String> {
     if snapshot.nodes.is_empty() {
         return None; // They are not watched.
     }

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{History, shown};
+use super::{History, Names, shown};
 use crate::recovery::cost::Amount;
+use crate::snapshot::Snapshot;
 
 /// What executors cost that did no work, since this replica began to lead.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,12 +30,22 @@ pub struct CostRow {
     /// The application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
+    /// The application's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The cause, or the rule.
     pub cause: String,
     /// Cores, in seconds.
     pub core_seconds: f64,
     /// Bytes of memory, in seconds.
     pub byte_seconds: f64,
+}
+
+impl CostRow {
+    /// What other commands accept for its application: `namespace:selector`.
+    pub fn id(&self) -> Option<String> {
+        self.app.as_ref().map(|app| format!("{}:{app}", self.namespace))
+    }
 }
 
 /// An amount of core-seconds for display, in hours.
@@ -48,22 +59,25 @@ pub fn gib_hours(byte_seconds: f64) -> String {
     core_hours(byte_seconds / (1_u64 << 30) as f64)
 }
 
-fn row(namespace: &str, app: Option<&str>, cause: &str, amount: Amount) -> CostRow {
-    let Amount { core_seconds, byte_seconds } = amount;
-    let (namespace, app, cause) = (namespace.to_owned(), app.map(str::to_owned), cause.to_owned());
-    CostRow { namespace, app, cause, core_seconds, byte_seconds }
+fn row(namespace: &str, cause: &str, Amount { core_seconds, byte_seconds }: Amount) -> CostRow {
+    let (namespace, cause) = (namespace.to_owned(), cause.to_owned());
+    CostRow { namespace, app: None, name: None, cause, core_seconds, byte_seconds }
 }
 
 /// The costs of all namespaces, or of one.
-pub fn costs(history: &History, namespace: Option<&str>) -> CostReport {
+pub fn costs(snapshot: &Snapshot, history: &History, namespace: Option<&str>) -> CostReport {
     let costs = &history.costs;
+    let names = Names::of(snapshot, history);
     let wanted = |row: &CostRow| namespace.is_none_or(|namespace| row.namespace == namespace);
-    let apps =
-        costs.apps().map(|(app, cause, amount)| row(app.namespace(), Some(app.selector()), cause.as_str(), amount));
-    let namespaces = costs.namespaces().map(|(namespace, cause, amount)| row(namespace, None, cause.as_str(), amount));
+    let apps = costs.apps().map(|(app, cause, amount)| CostRow {
+        app: Some(app.selector().to_owned()),
+        name: Some(names.name(app).to_owned()),
+        ..row(app.namespace(), cause.as_str(), amount)
+    });
+    let namespaces = costs.namespaces().map(|(namespace, cause, amount)| row(namespace, cause.as_str(), amount));
     let mut applications: Vec<CostRow> = apps.filter(wanted).collect();
     applications.sort_by(|a, b| (&a.namespace, &a.app).cmp(&(&b.namespace, &b.app)));
-    let given = costs.given_back().map(|(namespace, rule, amount)| row(namespace, None, rule.as_str(), amount));
+    let given = costs.given_back().map(|(namespace, rule, amount)| row(namespace, rule.as_str(), amount));
     CostReport {
         since: costs.since.map(shown),
         namespaces: namespaces.filter(wanted).collect(),

@@ -7,7 +7,7 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{History, shown};
+use super::{History, Names, shown};
 use crate::nodes::{NodeFault, NodeRecord, Suspicion};
 use crate::recovery::{self, cost};
 use crate::snapshot::Snapshot;
@@ -91,6 +91,9 @@ pub struct FaultReport {
     pub namespace: String,
     /// The application.
     pub app: String,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
     /// The executor's pod.
     pub pod: String,
     /// What.
@@ -114,24 +117,25 @@ struct Placed {
 
 /// The nodes on which executors failed, or which drivers exclude; all of them, or one.
 pub fn nodes(snapshot: &Snapshot, history: &History, name: Option<&str>, now: Now) -> NodesReport {
+    let names = &Names::of(snapshot, history);
     let mut placed = placed(snapshot);
     let is_wanted = |node: &str| name.is_none_or(|name| name == node);
     let mut nodes: Vec<NodeReport> = history
         .nodes
         .nodes()
         .filter(|(node, _)| is_wanted(node))
-        .map(|(node, record)| report((snapshot, history), node, record, placed.remove(node).unwrap_or_default(), now))
+        .map(|(node, record)| report(names, node, record, placed.remove(node).unwrap_or_default(), now))
         .collect();
     let nothing = NodeRecord::default();
     for (node, placed) in placed {
         if is_wanted(&node) && (placed.excluded > 0 || name.is_some()) {
-            nodes.push(report((snapshot, history), &node, &nothing, placed, now));
+            nodes.push(report(names, &node, &nothing, placed, now));
         }
     }
     if let Some(name) = name.filter(|_| nodes.is_empty())
         && snapshot.nodes.contains_key(name)
     {
-        nodes.push(report((snapshot, history), &name.into(), &nothing, Placed::default(), now));
+        nodes.push(report(names, &name.into(), &nothing, Placed::default(), now));
     }
     nodes.sort_by_cached_key(|node| {
         let faults: usize = node.faults.values().sum();
@@ -166,13 +170,8 @@ fn placed(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Placed> {
     all
 }
 
-fn report(
-    (snapshot, history): (&Snapshot, &History),
-    name: &Arc<str>,
-    record: &NodeRecord,
-    placed: Placed,
-    now: Now,
-) -> NodeReport {
+fn report(names: &Names<'_>, name: &Arc<str>, record: &NodeRecord, placed: Placed, now: Now) -> NodeReport {
+    let Names { snapshot, history, .. } = names;
     let known = snapshot.nodes.get(name);
     let is_watched = !snapshot.nodes.is_empty();
     let faults = record.kinds().into_iter().map(|(kind, count)| (kind.as_str().to_owned(), count));
@@ -190,7 +189,7 @@ fn report(
             .iter()
             .rev()
             .take(MAX_FAULTS)
-            .map(|known| fault(known, history.nodes.counts(known)))
+            .map(|known| fault(known, names.name(&known.app), history.nodes.counts(known)))
             .collect(),
         schedulers: match &record.schedulers {
             Some(all) => all.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
@@ -221,11 +220,12 @@ fn wall(at: Instant, now: Now) -> Timestamp {
     now.wall.saturating_sub(ago).and_then(|time| time.saturating_add(ahead)).unwrap_or(now.wall)
 }
 
-fn fault(fault: &NodeFault, counts: bool) -> FaultReport {
+fn fault(fault: &NodeFault, name: &str, counts: bool) -> FaultReport {
     FaultReport {
         at: shown(fault.time),
         namespace: fault.app.namespace().to_owned(),
         app: fault.app.selector().to_owned(),
+        name: name.to_owned(),
         pod: fault.pod.to_string(),
         kind: fault.kind.as_str().to_owned(),
         resource: fault.resource.as_deref().map(str::to_owned),

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::times::shown;
 use crate::recovery::report::{DeletedPod, ReportedFinding};
 use crate::recovery::shortage::Shortage;
+use crate::recovery::shortage_cause::ShortageCause;
 use crate::recovery::target::{Target, TargetSource};
+use crate::text::capitalized;
 
 /// How many executors an application wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +38,7 @@ pub struct ShortageReport {
     pub since: Option<String>,
     /// Why the others do not run, the most frequent cause first.
     pub causes: Vec<ShortageCauseReport>,
-    /// How many executors exited abnormally within ten minutes, by cause: `2 error, 1 jvm-oom`. Empty if none did, or if a cause says
+    /// How many executors exited abnormally within ten minutes, by cause: `2 failed with an error, 1 evicted`. Empty if none did, or if a cause says
     /// it.
     #[serde(default)]
     pub exits: String,
@@ -48,22 +50,16 @@ impl ShortageReport {
         usize::try_from(self.target).unwrap_or(usize::MAX).saturating_sub(self.running)
     }
 
-    /// The causes in words: `3 unschedulable, 1 starting`.
-    pub fn counts(&self) -> String {
-        self.causes.iter().map(|cause| format!("{} {}", cause.count, cause.cause)).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Why, in one line: each cause, what is known of the first, and recent exits.
+    /// Why, in one line: each cause, with what is known of the first, and recent exits.
     pub fn why(&self) -> String {
-        let mut text = self.counts();
-        if let Some(cause) = self.causes.first().filter(|cause| !cause.message.is_empty()) {
-            text.push_str(": ");
-            text.push_str(&cause.message);
-        }
-        if !self.exits.is_empty() {
-            text.push_str(&format!("; exits within 10 minutes: {}", self.exits));
-        }
-        text
+        let is_one = self.causes.len() == 1;
+        let causes = self.causes.iter().enumerate().map(|(at, cause)| {
+            let count = if is_one { String::new() } else { format!(" ({})", cause.count) };
+            let message = Some(&cause.message).filter(|message| at == 0 && !message.is_empty());
+            format!("{}{count}{}", cause.phrase(), message.map_or_else(String::new, |message| format!(": {message}")))
+        });
+        let exits = (!self.exits.is_empty()).then(|| format!("exits within 10 minutes: {}", self.exits));
+        capitalized(&causes.chain(exits).collect::<Vec<_>>().join("; "))
     }
 }
 
@@ -77,6 +73,18 @@ pub struct ShortageCauseReport {
     pub count: usize,
     /// What is known of one of them.
     pub message: String,
+}
+
+impl ShortageCauseReport {
+    /// The cause in a few words for people; the word itself, if a later version reports it.
+    pub fn phrase(&self) -> &str {
+        ShortageCause::of(&self.cause).map_or(&*self.cause, |cause| cause.phrase())
+    }
+
+    /// What to do about it; empty if it is enough to wait.
+    pub fn remedy(&self) -> &'static str {
+        ShortageCause::of(&self.cause).map_or("", ShortageCause::remedy)
+    }
 }
 
 /// What a recovery rule found, and what is done about it.

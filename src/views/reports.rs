@@ -20,6 +20,9 @@ pub struct AppReport {
     /// name, such as the runs of one job.
     #[serde(default)]
     pub name: String,
+    /// When its driver's pod was created, else its first executor that is known: tells the runs of one job apart.
+    #[serde(default)]
+    pub started: Option<String>,
     /// Its driver.
     pub driver: DriverReport,
     /// How many executors are in which state; one that is being deleted counts as terminating.
@@ -71,6 +74,12 @@ pub struct DriverReport {
     pub node: Option<String>,
     /// Why it is in this state, if known.
     pub why: Option<String>,
+    /// When its pod was created, if that exists.
+    #[serde(default)]
+    pub created: Option<String>,
+    /// When it exited, if it did and its pod still exists.
+    #[serde(default)]
+    pub ended: Option<String>,
 }
 
 impl DriverReport {
@@ -232,6 +241,9 @@ pub struct HistoryEntry {
 pub struct Of<T> {
     /// Its namespace and app selector, `namespace/selector`.
     pub app: String,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
     /// The item.
     #[serde(flatten)]
     pub what: T,
@@ -298,39 +310,5 @@ impl AppReport {
     pub fn driver_state(&self) -> &str {
         let state = self.driver.shown_state();
         if state == "unknown" && self.executors.is_empty() { "no pods" } else { state }
-    }
-
-    /// Whether its driver failed, or is gone while executors are left.
-    pub fn is_driver_in_trouble(&self) -> bool {
-        let has_executors = self.executors.iter().any(|(state, count)| *count > 0 && state != "succeeded");
-        self.driver.state.as_deref() == Some("failed") || self.driver.liveness == "gone" && has_executors
-    }
-
-    /// What is wrong with it, in one line; empty if nothing is: why it lacks executors, else what a recovery rule found, else what is
-    /// wrong with its driver, else with one of its executors.
-    pub fn trouble(&self) -> String {
-        if let Some(shortage) = &self.shortage {
-            return shortage.why();
-        }
-        if let Some(finding) = self.findings.first() {
-            return format!("{}: {}", finding.rule, finding.message);
-        }
-        if self.is_driver_in_trouble() {
-            let failed = self.driver.state.as_deref() == Some("failed");
-            let left = if failed { "the driver failed" } else { "the driver is gone, and executors are left" };
-            return self.driver.why.as_ref().map_or_else(|| left.to_owned(), |why| format!("driver: {why}"));
-        }
-        match self.troubled.first() {
-            Some(ExecutorReport { pod, state, why, done, .. }) => {
-                format!("{pod}: {}", why.as_ref().or(done.as_ref()).unwrap_or(state))
-            }
-            None if self.driver.state.as_deref() == Some("pending") && self.driver.why.is_some() => {
-                format!("driver: {}", self.driver.why.as_deref().unwrap_or_default())
-            }
-            None if self.unowned > 0 => {
-                format!("{} without an ownerReference to a driver, and the driver is not known", self.unowned)
-            }
-            None => String::new(),
-        }
     }
 }

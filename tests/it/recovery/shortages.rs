@@ -107,18 +107,18 @@ fn missing_executor_is_explained_by_the_last_exits() {
         (cause, message)
     };
     assert_eq!(cause(&[]).0, "not-requested");
-    for (reason, word) in [
-        ("OutOfcpu", "admission-refused"),
+    for (reason, phrase) in [
+        ("OutOfcpu", "rejected by a kubelet"),
         ("Evicted", "evicted"),
-        ("NodeLost", "node-lost"),
+        ("NodeLost", "node lost"),
         ("Preempting", "preempted"),
     ] {
-        assert_eq!(cause(&[Some(reason)]), ("node-fault".into(), format!("exits within 10 minutes: 1 {word}")));
+        assert_eq!(cause(&[Some(reason)]), ("node-fault".into(), format!("1 {phrase} within 10 minutes")));
     }
     // Fewer than three of its own making are no loop, and say more than that nothing was requested.
-    assert_eq!(cause(&[None, None]), ("exited".into(), "exits within 10 minutes: 2 error".into()));
+    assert_eq!(cause(&[None, None]), ("exited".into(), "2 failed with an error within 10 minutes".into()));
     let loops = cause(&[None, Some("Evicted"), None, None]);
-    assert_eq!(loops, ("crash-loop".into(), "exits within 10 minutes: 3 error".into()));
+    assert_eq!(loops, ("crash-loop".into(), "3 failed with an error within 10 minutes".into()));
 }
 
 #[test]
@@ -139,15 +139,17 @@ fn shortage_keeps_its_cause_until_its_driver_replaces_the_executors() {
     let (one, two) = ("2026-11-20T02:00:00Z", "2026-11-20T02:30:00Z");
     // The scene's time is months later.
     let (kind, count, message) = cause(&[lost(1, one, None), lost(2, two, None)]);
-    let expected =
-        "2 killed, the last at 2026-11-20T02:30:00Z, and its driver has not replaced them: see the driver's log";
+    let expected = "2 killed by an unknown signal, the last at 2026-11-20T02:30:00Z, and its driver has not replaced them: see the driver's log";
     assert_eq!((&*kind, count, &*message), ("exited", 2, expected));
     let evicted = cause(&[created(running(1), "2026-11-20T01:00:00Z"), lost(2, two, Some("Evicted"))]);
     assert!(evicted.0 == "node-fault" && evicted.2.starts_with("1 evicted, the last at"), "{evicted:?}");
     // What it has replaced explains nothing.
     let replaced = [lost(1, one, None), created(running(2), two), created(ran(3, two, "2026-11-20T02:40:00Z"), two)];
     let (kind, _, message) = cause(&replaced);
-    assert!(kind == "exited" && message.starts_with("1 killed, the last at 2026-11-20T02:40:00Z"), "{kind} {message}");
+    assert!(
+        kind == "exited" && message.starts_with("1 killed by an unknown signal, the last at 2026-11-20T02:40:00Z"),
+        "{kind} {message}"
+    );
     assert_eq!(cause(&[lost(1, one, None), created(running(2), two)]).0, "not-requested");
 }
 
@@ -227,7 +229,7 @@ fn replacements_that_start_do_not_hide_why_others_exited() {
     scene.harness.observe(&running(20).phase("Pending"));
     scene.harness.step_after(1);
     let shortage = report(&scene).shortage.unwrap();
-    assert_eq!((&*shortage.causes[0].cause, &*shortage.exits), ("unscheduled", "4 jvm-oom"));
+    assert_eq!((&*shortage.causes[0].cause, &*shortage.exits), ("unscheduled", "4 out of memory (JVM)"));
 }
 
 #[test]

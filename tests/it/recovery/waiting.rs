@@ -79,18 +79,18 @@ fn what_the_scheduler_says_about_a_gang_is_read_after_ten_seconds_and_each_minut
     for id in [1, 2] {
         scene.harness.observe(&member(unscheduled(id, "Unschedulable", NOT_READY), "g"));
     }
-    assert_eq!(causes(&scene), [("gang".into(), 2, format!("gang g of 2 has not started: {NOT_READY}"))]);
+    assert_eq!(causes(&scene), [("gang".into(), 2, NOT_READY.to_owned())]);
     assert!((9..=12).contains(&answer(&mut scene, &[event("resource in cluster is overused: overused cpu")])));
-    let decides = "gang g of 2 has not started: PodGroup g: resource in cluster is overused: overused cpu";
+    let decides = "PodGroup g: resource in cluster is overused: overused cpu";
     assert_eq!(causes(&scene), [("gang".into(), 2, decides.into())]);
     assert!(report(&scene).troubled.iter().all(|pod| pod.why.as_ref().unwrap().contains("overused cpu")));
     // What no longer holds is replaced.
     assert!((50..=70).contains(&answer(&mut scene, &[])));
-    assert_eq!(causes(&scene)[0].2, format!("gang g of 2 has not started: {NOT_READY}"));
+    assert_eq!(causes(&scene)[0].2, NOT_READY.to_owned());
     // The condition of the PodGroup counts as well.
     let waits = Some("2 Insufficient memory".into());
     scene.harness.apply(listed(vec![(group_key("g"), Group { spec: json!({"minMember": 2}), waits, ..group(false) })]));
-    assert_eq!(causes(&scene)[0].2, "gang g of 2 has not started: 2 Insufficient memory");
+    assert_eq!(causes(&scene)[0].2, "2 Insufficient memory");
     // Both run.
     for id in [1, 2] {
         scene.harness.observe(&version(member(running(id).spec("nodeName", "n"), "g"), 9));
@@ -128,11 +128,11 @@ fn gang_that_is_larger_than_the_cluster_never_fits_and_the_report_says_so() {
     assert_eq!(
         message(&["3", "5500m"]),
         format!(
-            "gang g of 4 has not started: {NOT_READY}; even if they were empty, the nodes would have room for 3 of its executors only"
+            "1 of 4 executors exist; even if they were empty, the nodes would have room for 3 of its executors only"
         )
     );
-    assert_eq!(message(&["3", "6"]), format!("gang g of 4 has not started: {NOT_READY}"));
-    assert_eq!(message(&[]), format!("gang g of 4 has not started: {NOT_READY}"), "the nodes are not known");
+    assert_eq!(message(&["3", "6"]), "1 of 4 executors exist");
+    assert_eq!(message(&[]), "1 of 4 executors exist", "the nodes are not known");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn refused_pod_group_is_the_reason_until_it_exists() {
     );
     scene.harness.apply(Change::Related(RelatedChange::Group(group_key("g"), group(false))));
     assert!(scene.harness.controller.snapshot().refused_groups.is_empty());
-    assert!(causes(&scene)[0].2.contains("has not started"));
+    assert_eq!(causes(&scene)[0].2, "1 of 3 executors exist; pod group g not found");
 }
 
 #[test]
@@ -208,13 +208,13 @@ fn refused_change_of_a_pod_group_is_said_until_its_spec_changes() {
     scene.harness.observe(&member(unscheduled(1, "Unschedulable", NOT_READY), "g"));
     let refused = RelatedChange::GroupRefused(group_key("g"), AppKey::new("default", APP), "is immutable".into());
     scene.harness.apply(Change::Related(refused));
-    let why = format!("gang g of 4 has not started: the API server refused its change: is immutable; {NOT_READY}");
+    let why = format!("1 of 4 executors exist; the API server refused its change: is immutable; {NOT_READY}");
     assert_eq!(causes(&scene)[0].2, why);
     // Volcano writes its status each second.
     scene.harness.apply(changed(of("Inqueue", 4)));
     assert_eq!(causes(&scene)[0].2, why);
     scene.harness.apply(changed(of("Inqueue", 1)));
-    assert_eq!(causes(&scene)[0].2, format!("gang g of 1 has not started: {NOT_READY}"));
+    assert_eq!(causes(&scene)[0].2, NOT_READY);
     // Nothing is kept of an application that is gone.
     let refused = RelatedChange::GroupRefused(group_key("g"), AppKey::new("default", APP), "is immutable".into());
     scene.harness.apply(Change::Related(refused));
