@@ -69,6 +69,10 @@ MATRIX = {
         ["--no-web-page", "--debug-hosts=usher.example.com,usher", "kind: ServiceMonitor", "kind: PodMonitor", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
          "kind: ValidatingAdmissionPolicyBinding", "runbook_url: https://github.com/spark-usher/spark-usher/blob/main/docs/runbooks.md#sparkusherdown", "team: data"],
     ),
+    "links of the web page": (
+        {"sparkUiUrl": "https://spark.example.com/{namespace}/{driver}/", "historyServerUrl": "https://history.example.com/history/{id}/jobs/"},
+        ['"--spark-ui-url=https://spark.example.com/{namespace}/{driver}/"', '"--history-server-url=https://history.example.com/history/{id}/jobs/"'],
+    ),
     "some namespaces, fail closed": (
         {"webhook": {"namespaces": ["team-a"], "namespaceSelector": [{"key": "spark", "operator": "Exists"}],
                      "mutating": {"failurePolicy": "Fail", "timeoutSeconds": 5}, "validating": {"matchConditions": []}}},

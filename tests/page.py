@@ -22,7 +22,9 @@ import urllib.request
 from tools import ROOT, TOOLS, free_port
 
 SCREENSHOTS = ROOT / "target/page"
-SIZES = {"desktop": (1280, 900), "tablet": (768, 1024), "phone": (390, 844)}
+# The link to the application train-model, in the list.
+LINK = "[...document.querySelectorAll('table.apps tbody th a')].find((one) => one.textContent === 'train-model')"
+SIZES = {"desktop": (1440, 900), "tablet": (900, 1024), "phone": (390, 844)}
 
 
 def fail(message):
@@ -167,7 +169,7 @@ def check_axe(browser, axe, name):
 
 def check_looks(browser, url, axe):
     """Each page, at each size, light and dark: no violation of axe-core, nothing is wider than the window."""
-    app = url + browser.run("return document.querySelector('tbody a[href*=\"train-model\"]').getAttribute('href')")
+    app = url + browser.run(f"return {LINK}.getAttribute('href')")
     pages = {"apps": url, "app": app, "nodes": url + "nodes", "cost": url + "cost", "replica": url + "replica", "missing": url + "app?namespace=x&name=y"}
     for size, dimensions in SIZES.items():
         for scheme in ("light", "dark"):
@@ -256,7 +258,7 @@ def check_search(browser, url):
     browser.open(url + "?q=no-such-application")
     browser.wait_until("return document.querySelector('.empty') !== null", "it says that nothing matches")
     # Without a script, the form does the same.
-    html = urllib.request.urlopen(url + "?q=train-model&trouble=lacks&sort=name").read().decode()
+    html = urllib.request.urlopen(url + "?q=train-model&status=all&sort=name").read().decode()
     if html.count("<tr>") != 2:
         fail("the search without a script does not find one application")
     print("   ok  the search works as it is typed, by address, and without a script")
@@ -273,6 +275,22 @@ def check_keyboard(browser, url):
             break
     else:
         fail("the keyboard does not reach an application")
+    # As in other lists: / searches, j and k move, Escape leaves the search.
+    browser.open(url)
+    browser.press("/")
+    if browser.run("return document.activeElement.name") != "q":
+        fail("/ does not lead to the search")
+    browser.press("j")
+    if browser.run("return document.activeElement.name + document.activeElement.value") != "qj":
+        fail("a letter in the search moves the focus")
+    browser.open(url)
+    at = "return [...document.querySelectorAll('table.apps tbody th a')].indexOf(document.activeElement)"
+    moved = []
+    for key in "jjk":
+        browser.press(key)
+        moved.append(browser.run(at))
+    if moved[1] != moved[0] + 1 or moved[2] != moved[0]:
+        fail(f"j and k do not move between applications: {moved}")
     # A live update does not take the focus away.
     browser.wait_until("return document.getElementById('connection').textContent.startsWith('Live')", "the page is live")
     browser.run("window.old = document.activeElement;")
@@ -282,6 +300,55 @@ def check_keyboard(browser, url):
     browser.press("\ue007")
     browser.wait_until("return location.pathname.endsWith('/app')", "Enter opens the application")
     print("   ok  the keyboard reaches everything, and an update keeps the focus")
+
+
+def check_list(browser, url):
+    """Tiles filter, headers sort, what has ended is folded away; a table at 900 pixels; on a phone the first application is near the top."""
+    names = "return [...document.querySelectorAll('table.apps tbody th a')].map((one) => one.textContent)"
+
+    def click(script, what):
+        browser.run("window.left = true;")
+        browser.run(script)
+        browser.wait_until("return window.left === undefined && document.querySelector('#live') !== null", what)
+
+    browser.open(url)
+    if not any("ended" in text for text in browser.run("return [...document.querySelectorAll('.folded')].map((one) => one.textContent)")):
+        fail("applications that have ended are not folded away")
+    if browser.run("return [...document.querySelectorAll('.col-status')].some((one) => one.textContent.includes('ended'))"):
+        fail("an application that has ended is in the list")
+    click("[...document.querySelectorAll('.tiles a')].find((one) => one.textContent.startsWith('Lack executors')).click()", "a tile filters")
+    statuses = browser.run("return [...document.querySelectorAll('td.col-status')].map((one) => one.textContent)")
+    if not statuses or not all("lacks" in status for status in statuses):
+        fail(f"the tile does not filter: {statuses}")
+    browser.open(url)
+    click("document.querySelector('th.col-name a').click()", "a header sorts")
+    once = browser.run(names)
+    click("document.querySelector('th.col-name a').click()", "it sorts in reverse")
+    if once != sorted(once) or browser.run("return document.querySelector('th.col-name').getAttribute('aria-sort')") != "descending":
+        fail(f"the header does not sort: {once}")
+    ids = browser.run("return [...document.querySelectorAll('table.apps [data-copy]')].map((one) => one.dataset.copy)")
+    if not ids or not all(re.fullmatch(r"spark-[0-9a-f]{32}", one) for one in ids):
+        fail(f"the ids of the demo are not those of Spark: {ids}")
+    browser.emulate((900, 1000), "light")
+    browser.open(url)
+    if browser.run("return getComputedStyle(document.querySelector('table.apps td')).display") != "table-cell":
+        fail("there is no table at 900 pixels")
+    browser.emulate(SIZES["phone"], "light")
+    browser.open(url)
+    top = browser.run("return document.querySelector('table.apps tbody tr').getBoundingClientRect().top")
+    if top > 400:
+        fail(f"on a phone the first application begins at {top} pixels")
+    browser.emulate(SIZES["desktop"], "light")
+    print(f"   ok  tiles filter, headers sort, ended applications are folded away; on a phone the first application begins at {top:.0f} pixels")
+
+
+def check_copy(browser, url):
+    browser.open(url)
+    # The clipboard of a headless browser needs a permission; what counts is what is asked to be copied.
+    browser.run("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); };")
+    browser.run("window.id = document.querySelector('table.apps [data-copy]'); window.id.click();")
+    browser.wait_until("return window.copied === window.id.dataset.copy && window.id.dataset.done === 'Copied'", "a click copies an id")
+    print("   ok  a click copies an id")
 
 
 def check_messages(browser):
@@ -308,13 +375,15 @@ def main():
             time.sleep(0.1)
         with Browser(chromium, port) as browser:
             browser.open(url)
-            browser.wait_until("return document.querySelector('tbody a[href*=\"train-model\"]') !== null", "the story has begun")
+            browser.wait_until(f"return {LINK} !== undefined", "the story has begun")
             check_looks(browser, url, axe)
             check_live(browser, url)
             check_long_texts(browser, url)
             check_stale(browser, url, process)
             check_search(browser, url)
+            check_list(browser, url)
             check_keyboard(browser, url)
+            check_copy(browser, url)
             check_messages(browser)
     print("the web page works in Chromium")
 

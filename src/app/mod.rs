@@ -37,8 +37,9 @@ use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
 use crate::runtime::{clock, isolated};
 use crate::snapshot::Snapshot;
+use crate::time::whole_second;
 use crate::tls::serving::Serving;
-use crate::ui::ReplicaReport;
+use crate::ui::{Links, ReplicaReport};
 
 /// The source of the policies.
 #[derive(Clone, Debug)]
@@ -74,8 +75,8 @@ pub struct Options {
     pub signing: Option<Signing>,
     /// The address of `/debug/`; not served if `None`.
     pub debug: Option<SocketAddr>,
-    /// Whether it also serves the web page.
-    pub ui: bool,
+    /// Where the web page links to, if it serves one.
+    pub page: Option<Links>,
     /// The names by which clients may call it, beside addresses and localhost.
     pub debug_hosts: Vec<String>,
     /// How often the policy file and the certificate files are polled.
@@ -202,8 +203,9 @@ impl App {
                 history: replica.history(),
                 leader_state: replica.leader_state(),
                 unseen: Arc::new(move || of_cluster.unseen.text(clock::now())),
+                since: clock::now(),
             };
-            let page = options.ui.then(|| ui::UiState {
+            let page = options.page.map(|links| ui::UiState {
                 snapshot: snapshot.clone(),
                 history: replica.history(),
                 replica: this_replica(
@@ -211,7 +213,7 @@ impl App {
                     &replica,
                     &policies,
                     (&shown_certificate, metrics.cluster.clone()),
-                    address,
+                    (address, links),
                 ),
                 stop: debug_ending.stop.clone(),
                 // A page that updates occupies a connection; the command line needs some, too.
@@ -309,10 +311,11 @@ fn this_replica(
     replica: &Replica,
     policies: &Arc<ArcSwap<Policies>>,
     (serving, metrics): (&Arc<Serving>, Arc<cluster::metrics::Metrics>),
-    debug: SocketAddr,
+    (debug, links): (SocketAddr, Links),
 ) -> Arc<dyn Fn() -> ReplicaReport + Send + Sync> {
     let (state, leader, complete) = (replica.leader_state(), replica.leader(), replica.complete());
     let (election, serving, policies) = (election.clone(), serving.clone(), policies.clone());
+    let since = whole_second(clock::now()).to_string();
     Arc::new(move || ReplicaReport {
         identity: election.identity.clone(),
         namespace: election.namespace.clone(),
@@ -324,6 +327,8 @@ fn this_replica(
         deletions: deletions(&policies.load()),
         certificate_until: serving.not_after().map(|time| time.to_string()),
         port: debug.port(),
+        links: links.clone(),
+        since: since.clone(),
     })
 }
 

@@ -12,6 +12,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::ui::{self, HostNames, UiState};
@@ -19,7 +20,7 @@ use crate::leader::LeaderState;
 use crate::runtime::background::Background;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
-use crate::time::Now;
+use crate::time::{Now, whole_second};
 use crate::views::{self, History};
 
 /// Response header with the state of the replica that answers: `leader`, `follower`, or `no-leader` when there is no
@@ -28,6 +29,9 @@ pub const LEADER_STATE_HEADER: &str = "spark-usher-leader-state";
 
 /// Response header with the resources that the replica does not see, and since when, if there are any.
 pub const UNSEEN_HEADER: &str = "spark-usher-unseen";
+
+/// Response header with the time since when the replica remembers what has exited, RFC 3339.
+pub const SINCE_HEADER: &str = "spark-usher-since";
 
 /// State that the debug routes show.
 #[derive(Clone)]
@@ -40,6 +44,8 @@ pub struct DebugState {
     pub leader_state: Arc<dyn Fn() -> LeaderState + Send + Sync>,
     /// The resources that this replica does not see.
     pub unseen: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    /// When this replica started.
+    pub since: Timestamp,
 }
 
 /// Routes of the debug port, and those of the web page. Only requests to these names are answered.
@@ -78,7 +84,7 @@ async fn apps(State(debug): State<Debug>, Query(query): Query<Apps>) -> Response
 }
 
 async fn cost(State(debug): State<Debug>, Query(query): Query<Apps>) -> Response {
-    debug.answer(move |_, history| json(&views::costs(history, query.namespace.as_deref()))).await
+    debug.answer(move |snapshot, history| json(&views::costs(snapshot, history, query.namespace.as_deref()))).await
 }
 
 #[derive(Deserialize)]
@@ -117,13 +123,16 @@ impl Debug {
         self,
         report: impl FnOnce(&Snapshot, &History) -> serde_json::Result<Vec<u8>> + Send + 'static,
     ) -> Response {
-        let DebugState { snapshot, history, leader_state, unseen } = self.shown;
+        let DebugState { snapshot, history, leader_state, unseen, since } = self.shown;
         match self.background.run(move || report(&snapshot.load(), &history.load())).await {
             Some(Ok(text)) => {
                 let mut response = text.into_response();
                 let headers = response.headers_mut();
                 headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 headers.insert(LEADER_STATE_HEADER, HeaderValue::from_static((leader_state)().as_str()));
+                if let Ok(since) = HeaderValue::try_from(whole_second(since).to_string()) {
+                    headers.insert(SINCE_HEADER, since);
+                }
                 if let Some(unseen) = (unseen)().and_then(|text| HeaderValue::try_from(text).ok()) {
                     headers.insert(UNSEEN_HEADER, unseen);
                 }

@@ -216,7 +216,7 @@ impl Pages {
                 then(&Page::App(&report, query))
             }
             Address::Nodes => then(&Page::Nodes(&views::nodes(&snapshot, &history, None, now))),
-            Address::Cost => then(&Page::Cost(&views::costs(&history, None))),
+            Address::Cost => then(&Page::Cost(&views::costs(&snapshot, &history, None))),
             Address::Replica => then(&Page::Replica),
         }
     }
@@ -343,6 +343,8 @@ mod tests {
                 withheld: None,
                 certificate_until: None,
                 port: 6060,
+                links: ui::Links::default(),
+                since: String::new(),
             }
         };
         let state = UiState {

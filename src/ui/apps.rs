@@ -2,14 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::hash::Hash;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 
-use super::layout::{Kind, address, badge, columns, encoded, since, text};
+use super::layout::{Kind, address, ago, badge, encoded, id, lasting_only, text};
+use super::words;
 use crate::text::{first_line, harmless};
-use crate::views::{AppReport, Lacking};
+use crate::views::{AppReport, AppStatus, Lacking};
 
 /// How many applications one page has.
 const ROWS: usize = 100;
@@ -20,29 +22,27 @@ const MAX_WHY: usize = 240;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct AppsQuery {
-    /// A part of the name of the application, of its namespace, its driver or an executor in trouble; ignores case.
+    /// A part of the name of the application, of its id, its namespace, its driver or an executor in trouble; ignores case.
     pub q: String,
     /// The namespace; empty for all.
     pub namespace: String,
-    /// The state of the driver; empty for all.
-    pub state: String,
-    /// What is wrong.
+    /// How they are.
     #[serde(deserialize_with = "word")]
-    pub trouble: Trouble,
+    pub status: Filter,
     /// In which order.
     #[serde(deserialize_with = "word")]
-    pub sort: Sort,
+    pub sort: Order,
     /// From 1.
     #[serde(deserialize_with = "number")]
     pub page: usize,
 }
 
 macro_rules! words {
-    ($(#[doc = $title:literal])+ $kind:ident, default $default:ident { $($(#[doc = $doc:literal])+ $name:ident = $word:literal $text:literal;)+ }) => {
+    ($(#[doc = $title:literal])+ $kind:ident { $($(#[$meta:meta])+ $name:ident = $word:literal $text:literal;)+ }) => {
         $(#[doc = $title])+
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub enum $kind {
-            $($(#[doc = $doc])+ $name,)+
+            $($(#[$meta])+ $name,)+
         }
 
         impl $kind {
@@ -57,12 +57,6 @@ macro_rules! words {
             }
         }
 
-        impl Default for $kind {
-            fn default() -> $kind {
-                $kind::$default
-            }
-        }
-
         impl From<&str> for $kind {
             /// The default for any other word.
             fn from(word: &str) -> $kind {
@@ -73,40 +67,108 @@ macro_rules! words {
 }
 
 words! {
-    /// What is wrong with the applications that are shown.
-    Trouble, default All {
-        /// All applications.
-        All = "" "all applications";
-        /// Those with any of the following.
-        Any = "any" "with any trouble";
+    /// Which applications are shown, by how they are.
+    Filter {
+        /// Those that have not ended; with a search all.
+        #[default]
+        Usual = "" "not ended, or found";
+        /// Those that have not ended.
+        Active = "active" "not ended";
+        /// Those with anything wrong.
+        Wrong = "wrong" "with anything wrong";
         /// Those that lack executors.
-        Lacks = "lacks" "that lack executors";
+        Lacks = "lacks" "lack executors";
+        /// Those whose driver failed, or is gone while executors are left.
+        Failed = "failed" "driver failed or gone";
         /// Those with findings of recovery rules.
-        Findings = "findings" "with findings of recovery";
-        /// Those with executors in trouble.
-        Executors = "executors" "with executors in trouble";
-        /// Those whose driver failed or is gone.
-        Driver = "driver" "whose driver failed or is gone";
+        Findings = "findings" "with findings";
         /// Those with abnormal exits.
         Exits = "exits" "with abnormal exits";
         /// Those of which it is not known how many executors they want, or who their driver is.
-        Unknown = "unknown" "with an unknown target or driver";
+        Unknown = "unknown" "target or driver unknown";
+        /// Those that have ended.
+        Ended = "ended" "ended";
+        /// All.
+        All = "all" "all";
     }
 }
 
 words! {
-    /// The order of applications.
-    Sort, default Trouble {
-        /// Those with trouble first.
-        Trouble = "" "trouble first";
-        /// By namespace and name.
-        Name = "name" "namespace and name";
-        /// Those that lack the most executors first.
-        Lacks = "lacks" "most executors lacking";
-        /// Those with the most executors first.
-        Executors = "executors" "most executors";
-        /// Those that exited last first.
-        Exits = "exits" "last exit";
+    /// What orders applications.
+    Sort {
+        /// What is wrong first.
+        #[default]
+        Status = "status" "Status";
+        /// Their name.
+        Name = "name" "Application";
+        /// Their namespace.
+        Namespace = "namespace" "Namespace";
+        /// The number of running executors.
+        Executors = "executors" "Executors";
+        /// What is wrong, in words.
+        Why = "why" "Why";
+        /// Since when they are as they are, the latest first.
+        Since = "since" "Since";
+        /// When they started, the latest first.
+        Started = "started" "Started";
+    }
+}
+
+/// The order of applications: a word, or the reverse with `-` before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// What orders them.
+    pub by: Sort,
+    /// Whether in the reverse order.
+    pub reversed: bool,
+}
+
+impl From<&str> for Order {
+    fn from(word: &str) -> Order {
+        match word.strip_prefix('-') {
+            Some(word) => Order { by: word.into(), reversed: true },
+            None => Order { by: word.into(), reversed: false },
+        }
+    }
+}
+
+impl Order {
+    fn word(self) -> String {
+        match self {
+            Order { by: Sort::Status, reversed: false } => String::new(),
+            Order { by, reversed } => format!("{}{}", if reversed { "-" } else { "" }, by.as_str()),
+        }
+    }
+
+    /// Sorts applications, which are ordered by namespace and id otherwise. Those without a value come last in both directions.
+    fn sorted(self, apps: Vec<&AppReport>) -> Vec<&AppReport> {
+        let some = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+        match self.by {
+            Sort::Status => self.by_key(apps, |app| Some(app.urgency())),
+            Sort::Name => self.by_key(apps, |app| Some(app.shown_name().to_owned())),
+            Sort::Namespace => self.by_key(apps, |app| Some(app.namespace.clone())),
+            Sort::Executors => self.by_key(apps, |app| Some(Reverse(app.running()))),
+            Sort::Why => self.by_key(apps, |app| some(Some(&app.trouble()))),
+            // RFC 3339 in UTC is ordered as text.
+            Sort::Since => self.by_key(apps, |app| some(app.since()).map(Reverse)),
+            Sort::Started => self.by_key(apps, |app| some(app.started.as_deref()).map(Reverse)),
+        }
+    }
+
+    fn by_key<K: Ord>(self, apps: Vec<&AppReport>, key: impl Fn(&AppReport) -> Option<K>) -> Vec<&AppReport> {
+        let mut keyed: Vec<(Option<K>, &AppReport)> = apps.into_iter().map(|app| (key(app), app)).collect();
+        keyed.sort_by(|(one, _), (other, _)| match (one, other) {
+            (Some(one), Some(other)) if self.reversed => other.cmp(one),
+            (Some(one), Some(other)) => one.cmp(other),
+            (one, other) => one.is_none().cmp(&other.is_none()),
+        });
+        keyed.into_iter().map(|(_, app)| app).collect()
+    }
+
+    /// As `aria-sort` says it: numbers and times begin with the largest and the latest.
+    fn direction(self) -> &'static str {
+        let falls = matches!(self.by, Sort::Executors | Sort::Since | Sort::Started);
+        if falls == self.reversed { "ascending" } else { "descending" }
     }
 }
 
@@ -119,22 +181,21 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error>
     Ok(String::deserialize(deserializer)?.parse().unwrap_or_default())
 }
 
-fn has(app: &AppReport, trouble: Trouble) -> bool {
-    match trouble {
-        Trouble::All => true,
-        Trouble::Any => [Trouble::Lacks, Trouble::Findings, Trouble::Executors, Trouble::Driver]
-            .into_iter()
-            .any(|trouble| has(app, trouble)),
-        Trouble::Lacks => app.shortage.is_some(),
-        Trouble::Findings => !app.findings.is_empty(),
-        Trouble::Executors => !app.troubled.is_empty(),
-        Trouble::Driver => app.is_driver_in_trouble(),
-        Trouble::Exits => app.exits.iter().any(|exit| exit.is_abnormal),
-        Trouble::Unknown => app.lacking() == Lacking::Unknown || app.unowned > 0,
+fn has(app: &AppReport, filter: Filter) -> bool {
+    match filter {
+        Filter::All => true,
+        Filter::Usual | Filter::Active => app.status() != AppStatus::Ended,
+        Filter::Ended => app.status() == AppStatus::Ended,
+        Filter::Wrong => app.status() <= AppStatus::Trouble,
+        Filter::Lacks => app.shortage.is_some(),
+        Filter::Failed => app.is_driver_in_trouble(),
+        Filter::Findings => !app.findings.is_empty(),
+        Filter::Exits => app.exits.iter().any(|exit| exit.is_abnormal),
+        Filter::Unknown => app.lacking() == Lacking::Unknown || app.unowned > 0 || app.status() == AppStatus::Unknown,
     }
 }
 
-/// Whether a query selects an application; `part` is what is searched, in lower case.
+/// Whether a query selects an application, however it is; `part` is what is searched, in lower case.
 fn matches(app: &AppReport, query: &AppsQuery, part: &str) -> bool {
     let in_it = |text: &str| text.to_lowercase().contains(part);
     (part.is_empty()
@@ -144,48 +205,45 @@ fn matches(app: &AppReport, query: &AppsQuery, part: &str) -> bool {
         || app.driver.pod.as_deref().is_some_and(in_it)
         || app.troubled.iter().any(|executor| in_it(&executor.pod)))
         && (query.namespace.is_empty() || app.namespace == query.namespace)
-        && (query.state.is_empty() || app.driver_state() == query.state)
-        && has(app, query.trouble)
-}
-
-/// All applications that a query selects, in its order.
-fn selected<'a>(apps: &'a [AppReport], query: &AppsQuery) -> Vec<&'a AppReport> {
-    let part = query.q.trim().to_lowercase();
-    let mut all: Vec<&AppReport> = apps.iter().filter(|app| matches(app, query, &part)).collect();
-    let executors = |app: &AppReport| app.executors.values().sum::<usize>();
-    // They are ordered by namespace and name, and each order below keeps that.
-    match query.sort {
-        Sort::Trouble => all.sort_by_key(|app| {
-            let finding = has(app, Trouble::Findings) || has(app, Trouble::Driver);
-            let lacking = app.lacking().count();
-            Reverse((lacking > 0, finding, has(app, Trouble::Executors), lacking, app.unowned > 0))
-        }),
-        Sort::Name => {}
-        Sort::Lacks => all.sort_by_key(|app| Reverse(app.lacking().count())),
-        Sort::Executors => all.sort_by_key(|app| Reverse(executors(app))),
-        Sort::Exits => all.sort_by(|one, other| {
-            let last = |app: &AppReport| app.exits.first().map(|exit| exit.at.clone());
-            last(other).cmp(&last(one))
-        }),
-    }
-    all
 }
 
 /// The applications that a query selects, and those on the page that it asks for.
 pub(super) struct Selection<'a> {
     pub(super) shown: Vec<&'a AppReport>,
+    /// All that match the search and the namespace, however they are.
+    summary: Summary,
     count: usize,
     /// How many pages they fill, and which one is shown, from 0.
     pages: usize,
     at: usize,
+    /// How many are folded away because they have ended.
+    folded: usize,
 }
 
 impl<'a> Selection<'a> {
     pub(super) fn of(apps: &'a [AppReport], query: &AppsQuery) -> Selection<'a> {
-        let all = selected(apps, query);
+        let part = query.q.trim().to_lowercase();
+        let matching: Vec<&AppReport> = apps.iter().filter(|app| matches(app, query, &part)).collect();
+        let summary = Summary::of(&matching);
+        // Whoever searches a name means also a run that has ended.
+        let filter = if part.is_empty() || query.status != Filter::Usual { query.status } else { Filter::All };
+        let (all, others): (Vec<&AppReport>, Vec<_>) = matching.into_iter().partition(|app| has(app, filter));
+        let all = query.sort.sorted(all);
         let pages = all.len().div_ceil(ROWS).max(1);
         let at = query.page.saturating_sub(1).min(pages - 1);
-        Selection { count: all.len(), pages, at, shown: all.into_iter().skip(at * ROWS).take(ROWS).collect() }
+        Selection {
+            summary,
+            count: all.len(),
+            pages,
+            at,
+            shown: all.into_iter().skip(at * ROWS).take(ROWS).collect(),
+            folded: if filter == Filter::Usual { others.len() } else { 0 },
+        }
+    }
+
+    /// What is shown, apart from the rows.
+    pub(super) fn numbers(&self) -> impl Hash + use<> {
+        (self.summary, self.count, self.folded)
     }
 }
 
@@ -193,144 +251,189 @@ impl<'a> Selection<'a> {
 pub(super) fn form(apps: &[AppReport], query: &AppsQuery) -> Markup {
     let chosen = Some(query.namespace.as_str()).filter(|name| !name.is_empty());
     let namespaces: BTreeSet<&str> = apps.iter().map(|app| app.namespace.as_str()).chain(chosen).collect();
-    let states = ["failed", "gone", "no pods", "pending", "running", "succeeded", "terminating", "unknown"];
     html! {
         form #search method="get" action="./" role="search" {
-            label { "Search " input type="search" name="q" value=(harmless(&query.q)) maxlength="253" autocomplete="off" spellcheck="false"; }
-            label { "Namespace "
+            label { span { "Search" } input type="search" name="q" value=(harmless(&query.q)) maxlength="253" placeholder="Name, id or pod" autocomplete="off" spellcheck="false"; }
+            label { span { "Namespace" }
                 select name="namespace" {
                     option value="" selected[query.namespace.is_empty()] { "all" }
                     @for name in namespaces { option value=(harmless(name)) selected[query.namespace == name] { (harmless(name)) } }
                 }
             }
-            label { "Driver "
-                select name="state" {
-                    option value="" selected[query.state.is_empty()] { "any state" }
-                    @for name in states { option value=(name) selected[query.state == name] { (name) } }
+            label { span { "Show" }
+                select name="status" {
+                    @for one in Filter::ALL { option value=(one.as_str()) selected[query.status == *one] { (one.text()) } }
                 }
             }
-            label { "Show "
-                select name="trouble" {
-                    @for one in Trouble::ALL { option value=(one.as_str()) selected[query.trouble == *one] { (one.text()) } }
-                }
-            }
-            label { "Order "
+            // Where there is no head of the table: on a phone.
+            label.order { span { "Order" }
                 select name="sort" {
-                    @for one in Sort::ALL { option value=(one.as_str()) selected[query.sort == *one] { (one.text()) } }
+                    @for by in Sort::ALL { @for reversed in [false, true] {
+                        @let order = Order { by: *by, reversed };
+                        @if !reversed || order == query.sort { option value=(order.word()) selected[order == query.sort] { (by.text()) @if reversed { ", reversed" } } }
+                    } }
                 }
             }
-            button type="submit" { "Apply" }
+            noscript { button type="submit" { "Apply" } }
         }
     }
 }
 
 /// All applications in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Summary {
-    apps: usize,
+struct Summary {
+    active: usize,
     running: usize,
     short: usize,
     lacking: usize,
+    failed: usize,
     unknown: usize,
     findings: usize,
+    ended: usize,
 }
 
 impl Summary {
-    pub(super) fn of(apps: &[AppReport]) -> Summary {
+    fn of(apps: &[&AppReport]) -> Summary {
+        let count = |filter| apps.iter().filter(|app| has(app, filter)).count();
         Summary {
-            apps: apps.len(),
-            running: apps.iter().filter_map(|app| app.executors.get("running")).sum(),
-            short: apps.iter().filter(|app| app.shortage.is_some()).count(),
+            active: count(Filter::Active),
+            running: apps.iter().map(|app| app.running()).sum(),
+            short: count(Filter::Lacks),
             lacking: apps.iter().map(|app| app.lacking().count()).sum(),
-            unknown: apps.iter().filter(|app| has(app, Trouble::Unknown)).count(),
-            findings: apps.iter().map(|app| app.findings.len()).sum(),
+            failed: count(Filter::Failed),
+            unknown: count(Filter::Unknown),
+            findings: count(Filter::Findings),
+            ended: count(Filter::Ended),
         }
     }
 }
 
-/// The table.
-/// `leads`: whether this replica knows what recovery found.
-pub(super) fn page(apps: &[AppReport], query: &AppsQuery, leads: bool, now: Timestamp) -> Markup {
-    let Selection { shown, count, pages, at } = Selection::of(apps, query);
-    let all = Summary::of(apps);
+/// The numbers, each a link to the applications that it counts. `leads`: whether this replica knows what recovery found.
+fn tiles(all: &Summary, query: &AppsQuery, leads: bool) -> Markup {
+    let executors = match all.lacking {
+        0 => format!("{}", all.running),
+        lacking => format!("{}, {lacking} lacking", all.running),
+    };
+    let number = |count: usize| count.to_string();
+    let findings = if leads { number(all.findings) } else { "–".to_owned() };
+    let tiles = [
+        (Filter::Usual, "Applications", number(all.active), false),
+        (Filter::Lacks, "Lack executors", number(all.short), all.short > 0),
+        (Filter::Failed, "Failed", number(all.failed), all.failed > 0),
+        (Filter::Findings, "With findings", findings, false),
+        (Filter::Unknown, "Unknown", number(all.unknown), false),
+        (Filter::Ended, "Ended", number(all.ended), false),
+    ];
     html! {
-        dl.facts {
-            div { dt { "Applications" } dd { (all.apps) } }
-            div { dt { "Executors running" } dd { (all.running) } }
-            div class=[(all.short > 0).then_some("bad")] { dt { "Lack executors" } dd { (all.short) } }
-            div { dt { "Executors lacking" } dd { (all.lacking) } }
-            @if all.unknown > 0 { div { dt { "Target or driver unknown" } dd { (all.unknown) } } }
-            div { dt { "Findings of recovery" } dd { @if leads { (all.findings) } @else { "–" } } }
+        ul.tiles {
+            @for (filter, name, count, bad) in tiles {
+                li { a.bad[bad] href=(link(&AppsQuery { status: filter, page: 0, ..query.clone() })) aria-current=[(query.status == filter).then_some("true")] { span { (name) } " " strong { (count) } } }
+            }
+            li { span { "Executors run" } " " strong { (executors) } }
         }
+    }
+}
+
+/// The table. `leads`: whether this replica knows what recovery found.
+pub(super) fn page(apps: &[AppReport], query: &AppsQuery, leads: bool, now: Timestamp) -> Markup {
+    let Selection { shown, summary, count, pages, at, folded } = Selection::of(apps, query);
+    html! {
+        (tiles(&summary, query, leads))
         @if count == 0 {
             p.empty {
                 @if apps.is_empty() { "No Spark application has a pod, and no exit is remembered." }
                 @else { "No application matches." }
             }
         } @else {
-            table.cards {
+            table.apps {
                 caption { (count) @if count == 1 { " application" } @else { " applications" } @if pages > 1 { ", page " (at + 1) " of " (pages) } }
-                (columns(&["Application", "Driver", "Running", "Pending", "Lacks", "Why", "Since", "Last exit"], &["Running", "Pending", "Lacks"]))
+                (head(query))
                 tbody { @for app in shown { (row(app, now)) } }
             }
             @if pages > 1 { (page_links(query, pages, at)) }
         }
-    }
-}
-
-fn row(app: &AppReport, now: Timestamp) -> Markup {
-    let count = |state: &str| app.executors.get(state).copied().unwrap_or_default();
-    let started = app.shortage.as_ref().and_then(|shortage| shortage.since.as_deref());
-    let first = app.findings.iter().map(|finding| finding.since.as_str()).min();
-    html! {
-        tr {
-            th scope="row" {
-                a href=(address(&app.namespace, &app.app)) title=(crate::text::shown(&app.app)) { (text(app.shown_name())) }
-                span.quiet { (text(&app.namespace)) }
-            }
-            td data-name="Driver" { (driver_badge(app)) }
-            td.number data-name="Running" { (count("running")) @if let Some(target) = &app.target { " of " @if target.at_least { "≥" } (target.count) } }
-            td.number data-name="Pending" { (count("pending")) }
-            td.number data-name="Lacks" {
-                @match app.lacking() {
-                    Lacking::None => span.quiet { "0" },
-                    Lacking::Unknown => span.quiet title="How many executors it wants is not known" { "?" },
-                    lacking => strong.bad { (lacking.text()) },
-                }
-            }
-            td.why data-name="Why" { (text(&first_line(&app.trouble(), MAX_WHY))) }
-            td data-name="Since" { @if let Some(time) = started.or(first) { (since(time, now)) } }
-            td data-name="Last exit" { @if let Some(exit) = app.exits.first() { (text(&exit.cause)) " " span.quiet { (since(&exit.at, now)) } } }
+        @if folded > 0 {
+            p.folded { a href=(link(&AppsQuery { status: Filter::Ended, page: 0, ..query.clone() })) {
+                (folded) @if folded == 1 { " application that has ended" } @else { " applications that have ended" }
+            } }
         }
     }
 }
 
-/// The state of an application's driver.
-pub(super) fn driver_badge(app: &AppReport) -> Markup {
-    let state = app.driver_state();
-    let kind = match state {
-        "running" | "alive" => Kind::Good,
-        "succeeded" | "no pods" => Kind::Over,
-        "gone" if !app.is_driver_in_trouble() => Kind::Over,
-        "failed" | "gone" => Kind::Bad,
-        _ => Kind::Waiting,
+/// The head of the table: a column sorts, and once more reverses the order.
+fn head(query: &AppsQuery) -> Markup {
+    let columns = [Sort::Name, Sort::Namespace, Sort::Status, Sort::Executors, Sort::Why, Sort::Since, Sort::Started];
+    html! {
+        thead { tr {
+            @for by in columns {
+                @let is_current = query.sort.by == by;
+                @let next = Order { by, reversed: is_current && !query.sort.reversed };
+                th scope="col" class={ "col-" (by.as_str()) } aria-sort=[is_current.then_some(query.sort.direction())] {
+                    a href=(link(&AppsQuery { sort: next, page: 0, ..query.clone() })) { (by.text()) }
+                }
+            }
+        } }
+    }
+}
+
+fn row(app: &AppReport, now: Timestamp) -> Markup {
+    let status = app.status();
+    let trouble = app.trouble();
+    let last = app.exits.first().filter(|exit| exit.is_abnormal && trouble.is_empty());
+    html! {
+        tr {
+            th scope="row" {
+                a href=(address(&app.namespace, &app.app)) title=(crate::text::shown(&app.app)) { (text(app.shown_name())) }
+                " " (id(&app.app))
+            }
+            td.col-namespace data-name="in" { (text(&app.namespace)) }
+            td.col-status { (status_badge(app)) }
+            td.col-executors data-name="executors" {
+                @match app.lacking() {
+                    Lacking::Unknown => span title="How many executors it wants is not known" { (app.running_text()) },
+                    _ if status == AppStatus::Ended => span.quiet { (app.running_text()) },
+                    _ => (app.running_text()),
+                }
+            }
+            td.col-why {
+                (text(&first_line(&trouble, MAX_WHY)))
+                @if let Some(exit) = last { span.quiet { "Last exit: " (words::cause(&exit.cause)) ", " (ago(&exit.at, now)) } }
+            }
+            td.col-since { @if let Some(time) = app.since() { @if status == AppStatus::Ended || status == AppStatus::Failed { (ago(time, now)) } @else { (lasting_only(time, now)) } } }
+            td.col-started { @if let Some(time) = &app.started { (ago(time, now)) } }
+        }
+    }
+}
+
+/// How an application is.
+pub(super) fn status_badge(app: &AppReport) -> Markup {
+    let kind = match app.status() {
+        AppStatus::Lacks | AppStatus::Failed | AppStatus::LeftOver => Kind::Bad,
+        AppStatus::Trouble | AppStatus::Unknown | AppStatus::Starting => Kind::Waiting,
+        AppStatus::Running | AppStatus::Ok => Kind::Good,
+        AppStatus::Ending | AppStatus::Ended => Kind::Over,
     };
-    badge(kind, state)
+    badge(kind, &app.status_text())
+}
+
+/// The address of the applications that a query selects.
+fn link(query: &AppsQuery) -> String {
+    let sort = query.sort.word();
+    let page = if query.page > 0 { query.page.to_string() } else { String::new() };
+    let words = [
+        ("q", query.q.as_str()),
+        ("namespace", &query.namespace),
+        ("status", query.status.as_str()),
+        ("sort", &sort),
+        ("page", &page),
+    ];
+    let set = words.into_iter().filter(|(_, value)| !value.is_empty());
+    let set = set.map(|(name, value)| format!("{name}={}", encoded(value))).collect::<Vec<_>>().join("&");
+    if set.is_empty() { "./".to_owned() } else { format!("./?{set}") }
 }
 
 fn page_links(query: &AppsQuery, pages: usize, at: usize) -> Markup {
-    let to = |page: usize| {
-        let words = [
-            ("q", query.q.as_str()),
-            ("namespace", &query.namespace),
-            ("state", &query.state),
-            ("trouble", query.trouble.as_str()),
-            ("sort", query.sort.as_str()),
-        ];
-        let set = words.into_iter().filter(|(_, value)| !value.is_empty());
-        let set = set.map(|(name, value)| format!("{name}={}&", encoded(value))).collect::<String>();
-        format!("./?{set}page={page}")
-    };
+    let to = |page: usize| link(&AppsQuery { page, ..query.clone() });
     html! {
         nav.pages aria-label="Pages of applications" {
             @if at > 0 { a href=(to(at)) rel="prev" { "Previous" } }

@@ -5,8 +5,7 @@ use jiff::tz::TimeZone;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
-use crate::text::harmless;
-use crate::views::ago;
+use crate::text::{harmless, squeezed};
 
 /// Addresses are relative, so that the pages work below any path, such as that of a proxy.
 pub(super) const APPS: &str = "./";
@@ -43,7 +42,7 @@ pub(super) fn document(title: String, place: &str, form: Option<Markup>, content
                 }
                 p #stale role="status" {}
                 p #found.hidden role="status" {}
-                main #content tabindex="-1" {
+                main #content tabindex="-1" class=[form.as_ref().map(|_| "list")] {
                     h1 { (text(&title)) }
                     @if let Some(form) = form { (form) }
                     div #live { (content) }
@@ -60,14 +59,51 @@ pub(super) fn text(text: &str) -> Markup {
 
 /// How long ago a time of a report is, and the time.
 pub(super) fn since(time: &str, now: Timestamp) -> Markup {
-    html! { (ago_only(time, now)) @if let Ok(at) = time.parse::<Timestamp>() { " " span.at { (clock(at, now)) } } }
+    html! { (ago(time, now)) (at(time, now)) }
 }
 
-/// How long ago a time of a report is; the script keeps it up to date.
-pub(super) fn ago_only(time: &str, now: Timestamp) -> Markup {
+/// How long something has lasted that began at a time of a report, and the time.
+pub(super) fn lasting(time: &str, now: Timestamp) -> Markup {
+    html! { (lasting_only(time, now)) (at(time, now)) }
+}
+
+/// How long ago a time of a report is: `80 s ago`; the script keeps it up to date.
+pub(super) fn ago(time: &str, now: Timestamp) -> Markup {
+    age(time, now, ("", " ago"))
+}
+
+/// How long something has lasted: `for 80 s`; the script keeps it up to date.
+pub(super) fn lasting_only(time: &str, now: Timestamp) -> Markup {
+    age(time, now, ("for ", ""))
+}
+
+fn age(time: &str, now: Timestamp, (before, after): (&str, &str)) -> Markup {
     let age = time.parse::<Timestamp>().ok().map(|at| now.duration_since(at).as_secs().max(0));
     let time = harmless(time);
-    html! { time datetime=(time) title=(time) data-age=[age] { (ago(&time, now)) } }
+    let words = age.map_or_else(
+        || time.clone(),
+        |age| {
+            if age < NOW { "now".to_owned() } else { format!("{before}{}{after}", duration(age)) }
+        },
+    );
+    html! { time datetime=(time) title=(time) data-age=[age] data-before=[Some(before).filter(|text| !text.is_empty())] { (words) } }
+}
+
+/// What happened less than so many seconds ago happens now.
+const NOW: i64 = 5;
+
+/// A duration in its largest unit that is at least 2: `3 min`. The script does the same.
+pub(super) fn duration(seconds: i64) -> String {
+    match seconds.max(0) {
+        seconds if seconds < 120 => format!("{seconds} s"),
+        seconds if seconds < 7200 => format!("{} min", seconds / 60),
+        seconds if seconds < 172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+fn at(time: &str, now: Timestamp) -> Markup {
+    html! { @if let Ok(at) = time.parse::<Timestamp>() { " " span.at { (clock(at, now)) } } }
 }
 
 /// A time of day in UTC, with the date unless that is today's.
@@ -82,6 +118,23 @@ pub(super) fn columns(names: &[&str], numbers: &[&str]) -> Markup {
         thead { tr { @for name in names { th scope="col" class=[numbers.contains(name).then_some("number")] { (name) } } } }
     }
 }
+
+/// A text, or what is shown of it, with a button that copies it. Without the script there is no button.
+pub(super) fn copied(text: &str, shown: &str) -> Markup {
+    let text = harmless(text);
+    html! {
+        code title=(text) { (self::text(shown)) }
+        button.copy type="button" data-copy=(text) title={ "Copy " (text) } aria-label={ "Copy " (text) } { "copy" }
+    }
+}
+
+/// The id of an application: small, shortened in its middle, and copied with one click.
+pub(super) fn id(app: &str) -> Markup {
+    html! { span.id { (copied(app, &squeezed(app, MAX_ID))) } }
+}
+
+/// At most so many characters of an id are shown.
+const MAX_ID: usize = 16;
 
 /// The address of an application's page.
 pub(super) fn address(namespace: &str, app: &str) -> String {

@@ -8,9 +8,11 @@ mod app;
 mod apps;
 mod cost;
 mod layout;
+mod links;
 mod nodes;
 mod replica;
 mod timeline;
+mod words;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -19,7 +21,8 @@ use serde::Serialize;
 
 use crate::views::{AppReport, CostReport, NodesReport, WhyReport};
 pub use app::AppQuery;
-pub use apps::{AppsQuery, Sort, Trouble};
+pub use apps::{AppsQuery, Filter, Order, Sort};
+pub use links::{LinkTemplate, Links};
 pub use replica::ReplicaReport;
 
 /// The style sheet.
@@ -54,7 +57,7 @@ impl Page<'_> {
     pub fn live(&self, replica: &ReplicaReport, now: Timestamp) -> String {
         let page = match self {
             Page::Apps(apps, query) => apps::page(apps, query, replica.state == "leader", now),
-            Page::App(report, query) => app::page(report, query, now),
+            Page::App(report, query) => app::page(report, query, &replica.links, now),
             Page::Nodes(report) => nodes::page(report, now),
             Page::Cost(report) => cost::page(report, now),
             Page::Replica => replica::page(replica, now),
@@ -79,8 +82,9 @@ impl Page<'_> {
         let mut hasher = DefaultHasher::new();
         match self {
             Page::Apps(apps, query) => {
-                apps::Summary::of(apps).hash(&mut hasher);
-                apps::Selection::of(apps, query).shown.iter().for_each(|app| json(app).hash(&mut hasher));
+                let selection = apps::Selection::of(apps, query);
+                selection.numbers().hash(&mut hasher);
+                selection.shown.iter().for_each(|app| json(app).hash(&mut hasher));
             }
             Page::App(report, ..) => json(report).hash(&mut hasher),
             Page::Nodes(report) => json(report).hash(&mut hasher),

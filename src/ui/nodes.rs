@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::layout::{Kind, address, badge, columns, since, text};
+use super::layout::{Kind, address, badge, columns, lasting, since, text};
+use super::words;
 use crate::views::{NodeReport, NodesReport};
 
 pub(super) fn page(report: &NodesReport, now: Timestamp) -> Markup {
@@ -31,7 +32,7 @@ fn one(node: &NodeReport, now: Timestamp) -> Markup {
             }
             @if let Some(suspicion) = &node.suspicion {
                 p { strong { (suspicion.text) } " " (suspicion.executors) " executors of " (suspicion.applications)
-                    " applications failed; suspect since " (since(&suspicion.since, now)) "." }
+                    " applications failed; suspect " (lasting(&suspicion.since, now)) "." }
                 p { "What to do: " (suspicion.cure) }
             }
             dl.facts {
@@ -49,8 +50,8 @@ fn one(node: &NodeReport, now: Timestamp) -> Markup {
                         @for fault in &node.recent {
                             tr {
                                 th scope="row" { (since(&fault.at, now)) }
-                                td data-name="Fault" { (text(&fault.kind)) @if let Some(resource) = &fault.resource { " " (text(resource)) } @if !fault.counts { " " span.quiet { "does not count" } } }
-                                td data-name="Application" { a href=(address(&fault.namespace, &fault.app)) { (text(&fault.app)) } " " span.quiet { (text(&fault.pod)) } }
+                                td data-name="Fault" { (words::fault(&fault.kind)) @if let Some(resource) = &fault.resource { " " (text(resource)) } @if !fault.counts { " " span.quiet { "does not count" } } }
+                                td data-name="Application" { a href=(address(&fault.namespace, &fault.app)) title=(crate::text::shown(&fault.app)) { (text(if fault.name.is_empty() { &fault.app } else { &fault.name })) } " " span.quiet { (text(&fault.pod)) } }
                                 td.why data-name="Message" { (text(&fault.message)) }
                             }
                         }

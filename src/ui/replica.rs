@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::layout::{Kind, badge, text};
+use super::layout::{Kind, badge, lasting, text};
+use super::links::Links;
 
 /// The replica that answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,8 +29,13 @@ pub struct ReplicaReport {
     pub withheld: Option<String>,
     /// When the certificate that it serves expires; `None` while it has none.
     pub certificate_until: Option<String>,
+    /// Since when it remembers what has exited.
+    pub since: String,
     /// The port of the debug listener.
     pub port: u16,
+    /// Where the pages of applications link to.
+    #[serde(skip)]
+    pub links: Links,
 }
 
 impl ReplicaReport {
@@ -94,6 +100,7 @@ pub(super) fn page(replica: &ReplicaReport, now: Timestamp) -> Markup {
             @if let Some(withheld) = &replica.withheld {
                 div { dt { "Not deleted" } dd { (text(withheld)) " since it started, because deletions are off" } }
             }
+            div { dt { "Remembers exits" } dd { (lasting(&replica.since, now)) } }
             div { dt { "Version" } dd { (env!("CARGO_PKG_VERSION")) } }
         }
         @if let Some(command) = replica.to_leader() { p { "The leader's page: " code { (text(&command)) } } }

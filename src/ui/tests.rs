@@ -29,6 +29,8 @@ fn replica() -> ReplicaReport {
         withheld: Some("3 by orphans".to_owned()),
         certificate_until: Some("2026-12-24T10:00:00Z".to_owned()),
         port: 6060,
+        links: Links::default(),
+        since: "2026-11-24T08:00:00Z".to_owned(),
     }
 }
 
@@ -47,8 +49,8 @@ fn application(namespace: &str, app: &str, text: &str) -> AppReport {
         "findings": [{"rule": "stuck", "pod": text, "uid": "u", "since": text, "message": text, "outcome": text}],
         "deletions": [{"rule": "stuck", "pod": text, "uid": "u", "at": text, "message": text}],
         "troubled": [{"pod": text, "uid": "u", "id": 1, "state": "pending", "node": text, "why": text}],
-        "ended": {"oom": 2},
-        "exits": [{"pod": text, "uid": "v", "id": 2, "node": text, "at": "2026-11-24T09:57:00Z", "noticed": text, "cause": "oom",
+        "ended": {"oom-killed": 2},
+        "exits": [{"pod": text, "uid": "v", "id": 2, "node": text, "at": "2026-11-24T09:57:00Z", "noticed": text, "cause": "oom-killed",
             "text": "out of memory", "detail": text, "isAbnormal": true, "blame": "application", "exitCode": 137, "recovery": text,
             "spark": {"exitCode": 137, "causedByApp": true, "message": text}}]});
     serde_json::from_value(value).unwrap()
@@ -95,7 +97,13 @@ fn applications_that_lack_executors_come_first_with_the_cause_and_since_when() {
     let page = document(&Page::Apps(&apps, &AppsQuery::default()), &replica());
     let (short, well) = (page.find(">spark-2<").unwrap(), page.find(">spark-1<").unwrap());
     assert!(short < well, "{page}");
-    for text in ["6 unschedulable", "Insufficient cpu", ">2m ago<", "3 of 9", "<strong class=\"bad\">6</strong>"] {
+    for text in [
+        "No node has room: 0/3 nodes: Insufficient cpu",
+        ">for 2 min<",
+        "3 of 9",
+        "<bdi>lacks 6</bdi>",
+        "data-copy=\"spark-2\"",
+    ] {
         assert!(page.contains(text), "{text}: {page}");
     }
 }
@@ -104,27 +112,56 @@ fn applications_that_lack_executors_come_first_with_the_cause_and_since_when() {
 fn applications_are_searched_filtered_and_ordered() {
     let mut gone = healthy("c", "spark-3");
     (gone.driver.state, gone.driver.liveness) = (None, "gone".to_owned());
-    let apps = [healthy("a", "spark-1"), application("b", "spark-2", "etl-driver"), gone];
+    (gone.started, gone.executors) = (Some("2026-11-24T09:00:00Z".to_owned()), [("running".to_owned(), 1)].into());
+    let mut over = healthy("d", "spark-4");
+    (over.driver.state, over.driver.liveness, over.executors) =
+        (Some("succeeded".to_owned()), "gone".to_owned(), [].into());
+    let mut full = healthy("a", "spark-1");
+    full.executors.insert("running".to_owned(), 9);
+    let apps = [full, application("b", "spark-2", "etl-driver"), gone, over];
     for (text, expected) in [
         ("", vec!["spark-2", "spark-3", "spark-1"]),
         ("q=ETL", vec!["spark-2"]),
         ("q=%20spark-3%20", vec!["spark-3"]),
         ("q=none", vec![]),
+        ("q=spark-4", vec!["spark-4"]),
         ("namespace=a", vec!["spark-1"]),
-        ("state=gone", vec!["spark-3"]),
-        ("trouble=any", vec!["spark-2", "spark-3"]),
-        ("trouble=lacks", vec!["spark-2"]),
-        ("trouble=findings", vec!["spark-2"]),
-        ("trouble=executors", vec!["spark-2"]),
-        ("trouble=driver", vec!["spark-3"]),
-        ("trouble=exits", vec!["spark-2"]),
-        ("trouble=unheard-of&sort=unheard-of&page=x", vec!["spark-2", "spark-3", "spark-1"]),
+        ("status=wrong", vec!["spark-2", "spark-3"]),
+        ("status=lacks", vec!["spark-2"]),
+        ("status=findings", vec!["spark-2"]),
+        ("status=failed", vec!["spark-3"]),
+        ("status=exits", vec!["spark-2"]),
+        ("status=ended", vec!["spark-4"]),
+        ("status=ended&q=spark-1", vec![]),
+        ("status=all", vec!["spark-2", "spark-3", "spark-1", "spark-4"]),
+        ("status=unheard-of&sort=unheard-of&page=x", vec!["spark-2", "spark-3", "spark-1"]),
+        ("status=active&q=spark-4", vec![]),
+        ("sort=-status", vec!["spark-1", "spark-3", "spark-2"]),
         ("sort=name", vec!["spark-1", "spark-2", "spark-3"]),
-        ("sort=lacks", vec!["spark-2", "spark-1", "spark-3"]),
-        ("sort=exits", vec!["spark-2", "spark-1", "spark-3"]),
+        ("sort=-name", vec!["spark-3", "spark-2", "spark-1"]),
+        ("sort=-namespace", vec!["spark-3", "spark-2", "spark-1"]),
+        ("sort=executors", vec!["spark-1", "spark-2", "spark-3"]),
+        ("sort=-executors", vec!["spark-3", "spark-2", "spark-1"]),
+        ("sort=why", vec!["spark-2", "spark-3", "spark-1"]),
+        ("sort=since", vec!["spark-2", "spark-1", "spark-3"]),
+        ("sort=started", vec!["spark-3", "spark-1", "spark-2"]),
     ] {
         assert_eq!(names(&apps, text), expected, "{text}");
     }
+}
+
+#[test]
+fn numbers_are_those_of_what_their_links_show() {
+    let apps = [application("a", "spark-1", "x"), application("b", "spark-2", "x"), healthy("b", "spark-3")];
+    let page = Page::Apps(&apps, &query("namespace=a")).live(&replica(), now());
+    assert!(page.contains("<span>Lack executors</span> <strong>1</strong>"), "{page}");
+    assert!(page.contains("href=\"./?namespace=a&amp;status=lacks\""), "{page}");
+    // A number of its own for each direction, and those without a value last in both.
+    let order = |text: &str| names(&apps, text);
+    assert_eq!((order("sort=since"), order("sort=-since")), (order("sort=why"), order("sort=-why")));
+    assert_eq!(order("sort=-since").last().map(String::as_str), Some("spark-3"));
+    let page = Page::Apps(&apps, &query("sort=started")).live(&replica(), now());
+    assert!(page.contains("col-started\" aria-sort=\"descending\""), "{page}");
 }
 
 #[test]
@@ -135,7 +172,12 @@ fn a_page_has_a_hundred_applications_and_links_keep_the_search() {
         assert_eq!((shown[0].as_str(), shown.len()), (first, count), "{text}");
     }
     let page = document(&Page::Apps(&apps, &query("q=spark&sort=name&page=2")), &replica());
-    for link in ["./?q=spark&amp;sort=name&amp;page=1", "./?q=spark&amp;sort=name&amp;page=3"] {
+    for link in [
+        "./?q=spark&amp;sort=name&amp;page=1",
+        "./?q=spark&amp;sort=name&amp;page=3",
+        "./?q=spark&amp;sort=-name\"",
+        "./?q=spark&amp;status=lacks&amp;sort=name\"",
+    ] {
         assert!(page.contains(link), "{link}");
     }
 }
@@ -157,7 +199,11 @@ fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors(
     let page = Page::App(&report, &all);
     let html = document(&page, &replica());
     for text in [
-        "Lacks 6 of 9 executors",
+        "Lacks 6 of 9 executors <time",
+        "for 2 min",
+        "What to do: </strong>Free the resource",
+        "data-copy=\"kubectl -n a logs text\"",
+        "out of memory (container)",
         "3 of 9 on a node",
         "waits",
         "aria-label=\"created 2026-11-24T09:00:00Z, started 2026-11-24T09:15:00Z, ended 2026-11-24T09:30:00Z\"",
@@ -167,8 +213,8 @@ fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors(
         // Its color and its pattern are seen however short it ran.
         "<rect class=\"pattern memory\" x=\"25.00%\" y=\"1\" width=\"8\"",
         "<rect class=\"pending\" x=\"50.00%\" y=\"4\" width=\"50.00%\"",
-        "<span>60m ago</span><span>30m ago</span><span>0s ago</span>",
-        "<time datetime=\"2026-11-24T09:57:00Z\" title=\"2026-11-24T09:57:00Z\" data-age=\"180\">3m ago</time> <span class=\"at\">09:57:00Z</span>",
+        "<span>60 min ago</span><span>30 min ago</span><span>now</span>",
+        "<time datetime=\"2026-11-24T09:57:00Z\" title=\"2026-11-24T09:57:00Z\" data-age=\"180\">3 min ago</time> <span class=\"at\">09:57:00Z</span>",
         "app?namespace=a&amp;name=spark-1&amp;range=1h",
         "7 others are not shown",
         "Findings of recovery",
@@ -222,13 +268,15 @@ fn a_target_that_is_not_known_is_not_shown_as_nothing_lacking() {
     let shown: Vec<String> = apps.iter().map(|app| app.lacking().text()).collect();
     assert_eq!(shown, ["?", "?", "≥6", "0"]);
     let page = Page::Apps(&apps, &AppsQuery::default()).live(&replica(), now());
-    assert!(page.contains("Target or driver unknown</dt><dd>2</dd>") && page.contains("3 of ≥9"), "{page}");
-    assert_eq!(names(&apps, "trouble=unknown"), ["spark-1", "spark-2"]);
+    assert!(page.contains("<span>Unknown</span> <strong>2</strong>") && page.contains("3 of ≥9"), "{page}");
+    assert!(page.contains("3 of –") && !page.contains("0 of"), "{page}");
+    assert_eq!(names(&apps, "status=unknown"), ["spark-1", "spark-2"]);
     // A follower does not know what recovery found.
     let follower = ReplicaReport { state: "follower", ..replica() };
     let page = Page::Apps(&apps, &AppsQuery::default()).live(&follower, now());
     assert!(
-        page.contains("Findings of recovery</dt><dd>–</dd>") && page.contains("shortages under dynamic allocation"),
+        page.contains("<span>With findings</span> <strong>–</strong>")
+            && page.contains("shortages under dynamic allocation"),
         "{page}"
     );
 }
@@ -242,20 +290,64 @@ fn every_cause_of_a_shortage_is_in_its_row() {
     .unwrap();
     shortage.exits = "2 jvm-oom".to_owned();
     let page = Page::Apps(&[app], &AppsQuery::default()).live(&replica(), now());
-    assert!(page.contains("4 unschedulable, 2 starting: lacks cpu; exits within 10 minutes: 2 jvm-oom"), "{page}");
+    assert!(
+        page.contains("No node has room (4): lacks cpu; starting (2); exits within 10 minutes: 2 jvm-oom"),
+        "{page}"
+    );
 }
 
 #[test]
 fn application_of_which_only_exits_are_left_has_no_unknown_driver() {
     let mut app = healthy("a", "spark-1");
     (app.driver.state, app.driver.liveness, app.executors) = (None, "unknown".to_owned(), [].into());
+    let page = Page::Apps(&[app.clone()], &query("status=ended")).live(&replica(), now());
+    assert!(page.contains("badge over") && page.contains("ended"), "{page}");
     let page = Page::Apps(&[app.clone()], &AppsQuery::default()).live(&replica(), now());
-    assert!(page.contains("badge over") && page.contains("no pods"), "{page}");
+    assert!(page.contains("1 application that has ended") && !page.contains("spark-1"), "{page}");
     // Live executors that nothing would delete are said to be so.
     app.executors.insert("running".to_owned(), 2);
     app.unowned = 2;
     let page = Page::Apps(&[app], &AppsQuery::default()).live(&replica(), now());
     assert!(page.contains("2 without an ownerReference to a driver, and the driver is not known"), "{page}");
+}
+
+#[test]
+fn an_application_links_to_its_spark_ui_and_history() {
+    let links = Links {
+        spark_ui: Some("https://ui.example/{namespace}/{driver}/".parse().unwrap()),
+        history_server: Some("https://history.example/history/{id}?q={name}".parse().unwrap()),
+    };
+    let replica = ReplicaReport { links, ..replica() };
+    let named = |text: &str| AppReport { name: "a b/../c\"".to_owned(), ..application("a", "spark-1", text) };
+    let page = |app: AppReport| {
+        let report = WhyReport { apps: vec![app], ..WhyReport::default() };
+        Page::App(&report, &of("a", "spark-1", "")).live(&replica, now())
+    };
+    let running = page(named("etl-driver"));
+    assert!(running.contains("href=\"https://ui.example/a/etl-driver/\""), "{running}");
+    // A tenant's text stays within its part of the address.
+    let history = "href=\"https://history.example/history/spark-1?q=a%20b%2F..%2Fc%22\"";
+    assert!(running.contains(history), "{running}");
+    let mut over = named("etl-driver");
+    over.driver.state = Some("succeeded".to_owned());
+    let over = page(over);
+    assert!(!over.contains("ui.example") && over.contains(history), "{over}");
+    let mut unknown = named("etl-driver");
+    unknown.driver.pod = None;
+    assert!(!page(unknown).contains("ui.example"));
+}
+
+#[test]
+fn executors_with_the_same_trouble_are_listed_together() {
+    let mut app = application("a", "spark-1", "no room");
+    let mut other = app.troubled[0].clone();
+    other.pod = "exec-2".to_owned();
+    app.troubled.push(other);
+    let report = WhyReport { apps: vec![app], ..WhyReport::default() };
+    let page = Page::App(&report, &of("a", "spark-1", "")).live(&replica(), now());
+    let list = page.split("Executors in trouble").nth(1).unwrap().split("</ul>").next().unwrap();
+    assert_eq!(list.matches("<li>").count(), 1, "{list}");
+    assert!(list.contains("exec-2") && list.ends_with("(<bdi>pending</bdi>): <bdi>no room</bdi></li>"), "{list}");
 }
 
 #[test]
@@ -273,11 +365,12 @@ fn nodes_and_costs_are_shown() {
     {
         assert!(page.contains(text), "{text}: {page}");
     }
-    let row = json!({"namespace": "a", "app": "spark-1", "cause": "gang", "coreSeconds": 7200.0, "byteSeconds": 1.0});
+    let row = json!({"namespace": "a", "app": "spark-1", "name": "nightly", "cause": "gang", "coreSeconds": 7200.0, "byteSeconds": 1.0});
     let costs = json!({"since": "2026-11-24T09:00:00Z", "namespaces": [row], "applications": [row], "givenBack": []});
     let costs: CostReport = serde_json::from_value(costs).unwrap();
     let page = document(&Page::Cost(&costs), &replica());
-    assert!(page.contains("<dd>2.00</dd>") && page.contains(">2.00</td>"), "{page}");
+    assert!(page.contains("<dd>2.00</dd>") && page.contains(">2.00</td>") && page.contains(">nightly<"), "{page}");
+    assert!(page.contains("while its gang has not started"), "{page}");
     // The sum of nothing.
     assert!(page.contains("given back</dt><dd>0.00</dd>"), "{page}");
 }

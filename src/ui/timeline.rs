@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::layout::{Kind, ago_only, badge, text};
+use super::layout::{Kind, ago, badge, duration, text};
+use super::words;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::text::harmless;
-use crate::views::{Life, LifeSpan, Scale, Timeline, age, cause_groups};
+use crate::views::{Life, LifeSpan, Scale, Timeline, cause_groups};
 
 /// The ranges of time that can be chosen: their words, and their lengths in seconds.
 pub(super) const RANGES: [(&str, i64); 4] = [("10m", 600), ("1h", 3600), ("6h", 21_600), ("24h", 86_400)];
@@ -26,7 +27,10 @@ pub(super) fn timeline(timeline: &Timeline, within: Option<i64>, now: Timestamp)
     };
     // In per cent of the width.
     let x = |at: i64| (at - begin) as f64 * 100.0 / (end - begin) as f64;
-    let since = |at: i64| format!("{} ago", age(now.as_second() - at));
+    let since = |at: i64| match now.as_second() - at {
+        0 => "now".to_owned(),
+        seconds => format!("{} ago", duration(seconds)),
+    };
     html! {
         p.legend {
             span { svg.bar aria-hidden="true" { rect.pending x="0" y="4" width="40" height="4" {} } " requested or pending" }
@@ -61,7 +65,7 @@ pub(super) fn timeline(timeline: &Timeline, within: Option<i64>, now: Timestamp)
 /// When it exited, started or was created.
 fn last_change(life: &Life, now: Timestamp) -> Markup {
     let time = life.ended.as_ref().or(life.started.as_ref()).unwrap_or(&life.created);
-    html! { span.quiet { (ago_only(time, now)) } }
+    html! { span.quiet { (ago(time, now)) } }
 }
 
 fn state(life: &Life) -> Markup {
@@ -73,7 +77,7 @@ fn state(life: &Life) -> Markup {
         (None, "unknown" | "failed") => Kind::Bad,
         (None, _) => Kind::Waiting,
     };
-    badge(kind, life.cause.as_deref().unwrap_or(&life.state))
+    badge(kind, life.cause.as_deref().map_or(&life.state, words::cause))
 }
 
 /// The narrowest bar of an executor that ran, in pixels: its color and pattern can be seen.

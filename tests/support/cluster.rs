@@ -525,7 +525,7 @@ impl Cluster {
             webhook: free,
             metrics: free,
             debug: Some(free),
-            ui: true,
+            page: Some(spark_usher::ui::Links::default()),
             debug_hosts: Vec::new(),
             certificate,
             client_ca: None,

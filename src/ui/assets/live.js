@@ -15,6 +15,8 @@
   let opened = arrived;
   let isLive = false;
   let shown = { at: performance.now(), clock: new Date() };
+  // The page's one time zone is that of Kubernetes: UTC.
+  const utc = (time) => time.toISOString().slice(11, 19) + "Z";
   let isTyped = false;
 
   const say = (where, text) => {
@@ -22,7 +24,7 @@
   };
 
   // What identifies an element across updates.
-  const keyOf = (one) => one.id || one.getAttribute("href");
+  const keyOf = (one) => one.id || one.getAttribute("href") || one.dataset.copy;
 
   // A selection would be lost by an update.
   const isReading = () => {
@@ -37,24 +39,28 @@
     else if (isReading()) why = "Not updated while text is selected";
     else if (performance.now() - arrived > SILENT) why = "Not connected";
     document.body.classList.toggle("stale", why !== "");
-    say(stale, why === "" ? "" : why + ": this is the state of " + shown.clock.toLocaleTimeString() + ".");
-    if (why === "") why = isLive ? "Live, " + shown.clock.toLocaleTimeString() : "Connecting";
+    say(stale, why === "" ? "" : why + ": this is the state of " + utc(shown.clock) + ".");
+    if (why === "") why = isLive ? "Live, " + utc(shown.clock) : "Connecting";
     say(connection, why);
     say(pause, isPaused ? "Resume" : "Pause");
   };
 
-  // As crate::views::age does.
-  const age = (seconds) => {
-    if (seconds < 120) return seconds + "s";
-    if (seconds < 7200) return Math.floor(seconds / 60) + "m";
-    if (seconds < 172800) return Math.floor(seconds / 3600) + "h";
-    return Math.floor(seconds / 86400) + "d";
+  // As crate::ui::layout does.
+  const duration = (seconds) => {
+    if (seconds < 120) return seconds + " s";
+    if (seconds < 7200) return Math.floor(seconds / 60) + " min";
+    if (seconds < 172800) return Math.floor(seconds / 3600) + " h";
+    return Math.floor(seconds / 86400) + " d";
+  };
+  const words = (seconds, before) => {
+    if (seconds < 5) return "now";
+    return before ? before + duration(seconds) : duration(seconds) + " ago";
   };
 
   // Times go on between updates.
   const advance = () => {
     const since = Math.floor((performance.now() - shown.at) / 1000);
-    for (const time of live.querySelectorAll("time[data-age]")) say(time, age(Number(time.dataset.age) + since) + " ago");
+    for (const time of live.querySelectorAll("time[data-age]")) say(time, words(Number(time.dataset.age) + since, time.dataset.before));
   };
 
   const show = (html) => {
@@ -69,7 +75,7 @@
     const parsed = new DOMParser().parseFromString(html, "text/html");
     live.replaceChildren(...parsed.body.childNodes);
     if (focused !== null) {
-      const again = [...live.querySelectorAll("[id], a[href]")].find((one) => keyOf(one) === focused);
+      const again = [...live.querySelectorAll("[id], a[href], [data-copy]")].find((one) => keyOf(one) === focused);
       if (again) again.focus({ preventScroll: true });
     }
     shown = { at: arrived, clock: new Date() };
@@ -138,6 +144,54 @@
     release();
   });
   document.addEventListener("selectionchange", release);
+
+  document.body.classList.add("scripted");
+  // A click copies an id or a command. Not every page may use the clipboard: only those of localhost and HTTPS.
+  const copy = (text) => {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const field = document.body.appendChild(document.createElement("textarea"));
+    field.value = text;
+    const focused = document.activeElement;
+    field.select();
+    const copied = document.execCommand("copy");
+    field.remove();
+    if (focused) focused.focus({ preventScroll: true });
+    return copied ? Promise.resolve() : Promise.reject();
+  };
+  live.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (button === null) return;
+    const done = await copy(button.dataset.copy).then(() => "Copied", () => "Not copied");
+    say(found, done);
+    button.dataset.done = done;
+    setTimeout(() => delete button.dataset.done, 1500);
+  });
+
+  // Keys: / searches, j and k or the arrows move between applications, Escape leaves the search.
+  const move = (by) => {
+    const links = [...live.querySelectorAll("table.apps tbody th a")];
+    const at = links.indexOf(document.activeElement);
+    const next = links[at < 0 ? (by > 0 ? 0 : links.length - 1) : at + by];
+    if (next) next.focus();
+    return next !== undefined;
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const field = document.querySelector("#search input[type=search]");
+    const isTyping = event.target.matches("input, select, textarea");
+    const isOnLink = event.target.matches("table.apps tbody th a");
+    if (event.key === "/" && field !== null && !isTyping) {
+      event.preventDefault();
+      field.select();
+      field.focus();
+    } else if (event.key === "Escape" && event.target === field) {
+      field.blur();
+    } else if (!isTyping) {
+      const isDown = event.key === "j" || (event.key === "ArrowDown" && isOnLink);
+      const isUp = event.key === "k" || (event.key === "ArrowUp" && isOnLink);
+      if ((isDown || isUp) && move(isDown ? 1 : -1)) event.preventDefault();
+    }
+  });
 
   // A hidden page uses no connection.
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : connect()));

@@ -1,0 +1,24 @@
+//! Sentences for people in place of the words of JSON and metrics. A word that is not known, as of a replica of a later version, is
+//! shown as it is.
+
+use crate::lifecycle::cause::Cause;
+use crate::nodes::FaultKind;
+use crate::policy::RecoveryRule;
+use crate::recovery::cost::WasteCause;
+
+/// What happened to an executor that exited.
+pub(super) fn cause(word: &str) -> &str {
+    Cause::of(word).map_or(word, |cause| cause.phrase())
+}
+
+/// Why an executor did no work, or the rule that ended that.
+pub(super) fn waste(word: &str) -> &str {
+    let rule = || RecoveryRule::ALL.into_iter().find(|rule| rule.as_str() == word).map(RecoveryRule::text);
+    let cause = WasteCause::ALL.iter().find(|cause| cause.as_str() == word).map(|cause| cause.text());
+    cause.or_else(rule).unwrap_or(word)
+}
+
+/// What a node did to an executor.
+pub(super) fn fault(word: &str) -> &str {
+    FaultKind::ALL.iter().find(|kind| kind.as_str() == word).map_or(word, |kind| kind.text())
+}
