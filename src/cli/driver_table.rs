@@ -8,8 +8,9 @@ use crate::views::ago;
 
 /// Columns of the table,
 const CREATED: usize = 2;
-const APP: usize = 3;
-const DETAIL: usize = 4;
+const NAME: usize = 3;
+const APP: usize = 4;
+const DETAIL: usize = 5;
 /// and the characters that the last of them has at least; others are left out for it.
 const LEAST_DETAIL: usize = 40;
 
@@ -23,7 +24,7 @@ pub(super) fn lines<'d>(
     has_colors: bool,
 ) -> Vec<String> {
     let now = clock::now();
-    let head = ["ID", "STATE", "CREATED", "APP", "DETAIL"].map(str::to_owned).to_vec();
+    let head = ["ID", "STATE", "CREATED", "NAME", "APP", "DETAIL"].map(str::to_owned).to_vec();
     let mut states = vec![""];
     let row = |(driver, state): (&DriverStatus, &'d str)| {
         states.push(state);
@@ -31,13 +32,14 @@ pub(super) fn lines<'d>(
             driver.submission_id.clone(),
             state.to_owned(),
             driver.created.as_deref().map_or_else(String::new, |time| ago(time, now)),
+            driver.shown_name().to_owned(),
             driver.app_id.clone().unwrap_or_default(),
             one_line(&first_line(&driver.detail(), MAX_DETAIL)),
         ]
     };
     let mut rows: Vec<Vec<String>> = std::iter::once(head).chain(drivers.map(row)).collect();
     // Where there is no room for all: the detail says most.
-    for column in [APP, CREATED] {
+    for column in [APP, NAME, CREATED] {
         let widest =
             |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
         let before: usize = (0..DETAIL).filter_map(widest).map(|width| width + 2).sum();
@@ -67,9 +69,10 @@ pub(super) fn painted(line: &str, begin: usize, state: &str) -> String {
 /// The color of a state, as a parameter of SGR; `None` for a state that is nothing special.
 fn color(state: &str) -> Option<u8> {
     Some(match state {
-        "failed" | "deleted" => 31,
-        "succeeded" => 32,
-        "pending" | "terminating" => 33,
+        "failed" | "deleted" | "leftover" => 31,
+        lacks if lacks.starts_with("lacks ") => 31,
+        "succeeded" | "ok" => 32,
+        "pending" | "terminating" | "trouble" | "starting" | "ending" => 33,
         _ => return None,
     })
 }

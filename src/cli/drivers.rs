@@ -1,17 +1,19 @@
 //! What `status`, `kill` and `watch` share: which drivers.
 
 use anyhow::anyhow;
+use jiff::Timestamp;
 
 use super::api_server::{ApiServer, Connection};
 use crate::cluster::drivers::{Found, Missing, Selection};
 use crate::cluster::request::Error;
-use crate::submission::SubmissionId;
+use crate::submission::{DriverStatus, SubmissionId};
+use crate::views::ago;
 
 /// Which drivers.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Which {
-    /// `[NAMESPACE:]NAME`: the submission id that `submit` and spark-submit print, a driver's pod, or an application id; the name may be a
-    /// pattern with *, ? and [...].
+    /// `[NAMESPACE:]NAME`: the submission id that `submit` and spark-submit print, a driver's pod, an application id or name, or an executor's
+    /// pod; the name of a driver or an id may be a pattern with *, ? and [...].
     #[arg(value_name = "ID")]
     pub(super) ids: Vec<String>,
     /// Drivers by their labels, instead of ids.
@@ -73,19 +75,22 @@ pub(super) fn missing(selection: &Selection, id: &SubmissionId, missing: Missing
         Missing::NotFound => {
             let more =
                 if id.namespace.is_none() && selection.namespace.is_some() { "; -A looks everywhere" } else { "" };
-            format!("{}: no driver {place} has that name or application id{more}", id.text)
-        }
-        Missing::ApplicationName(count) => {
-            let name = id.text.rsplit(':').next().unwrap_or_default();
-            let belong = if count == 1 { "belongs" } else { "belong" };
             format!(
-                "{}: no driver {place} has that name or application id, but {count} {belong} to an application of that name: \
-                 -l spark-app-name={name}",
+                "{}: no driver {place} has that name or application id, and no application that name{more}",
                 id.text
             )
         }
         Missing::NoDriver => {
             format!("{}: a pod {place} has that name, but it is no driver: it has no label spark-role=driver", id.text)
         }
+        Missing::ExecutorWithoutDriver => {
+            format!("{}: an executor {place} has that name, but no driver's pod has its application id", id.text)
+        }
     }
+}
+
+/// A driver among others that a name may mean: its submission id, its state and when it was created.
+pub(super) fn candidate(driver: &DriverStatus, now: Timestamp) -> String {
+    let created = driver.created.as_deref().map_or_else(String::new, |time| format!(", created {}", ago(time, now)));
+    format!("{} ({}{created})", driver.submission_id, driver.state)
 }

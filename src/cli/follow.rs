@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::driver_table::{lines, painted};
 use super::live::{frame, room, size};
-use super::output::{self, DRIVER_DELETED, DRIVER_FAILED, INTERRUPTED, OK, one_line, plain};
+use super::output::{self, DRIVER_DELETED, DRIVER_FAILED, INTERRUPTED, OK, Output, one_line, plain};
 use crate::cluster::driver_log::{self, LogItem};
 use crate::cluster::drivers::{Seen, Selection};
 use crate::runtime::clock;
@@ -36,8 +36,8 @@ pub(super) struct Follow<'f> {
 pub(super) enum Form {
     /// A line for each change.
     Lines,
-    /// The same as JSON.
-    Json,
+    /// The same as data: JSON, a line for each; YAML, a document for each; or the submission id.
+    Data(Output),
     /// A table that is drawn in place.
     Table,
     /// What spark-submit logs, to standard error.
@@ -232,7 +232,8 @@ impl View {
         match self.form {
             Form::Lines if self.stage.is_some() => writeln!(err, "{}", line(change, now, false)),
             Form::Lines => writeln!(out, "{}", line(change, now, self.has_colors)),
-            Form::Json => writeln!(out, "{}", event(change, now)),
+            Form::Data(Output::Name) => writeln!(out, "{}", plain(&subject(change).0.submission_id)),
+            Form::Data(output) => data(output, &event(change, now), out),
             // The next tick draws it.
             Form::Table | Form::Spark { .. } => Ok(()),
         }
@@ -240,10 +241,10 @@ impl View {
 
     fn log(&self, item: &LogItem, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
         match item {
-            LogItem::Text(text) if self.form == Form::Json => {
+            LogItem::Text(text) if let Form::Data(output) = self.form => {
                 let line = String::from_utf8_lossy(text);
                 let line = line.strip_suffix('\n').unwrap_or(&line);
-                writeln!(out, "{}", json!({"time": time(clock::now()), "event": "log", "line": line}))
+                data(output, &json!({"time": time(clock::now()), "event": "log", "line": line}), out)
             }
             LogItem::Text(text) if self.has_terminal => {
                 let text = String::from_utf8_lossy(text).replace("\r\n", "\n").replace('\r', "\n");
@@ -264,7 +265,7 @@ impl View {
         match self.form {
             Form::Table => self.draw(out),
             Form::Spark { .. } => self.short(err),
-            Form::Lines | Form::Json => Ok(()),
+            Form::Lines | Form::Data(_) => Ok(()),
         }
     }
 
@@ -289,7 +290,7 @@ impl View {
                 }
                 Ok(())
             }
-            Form::Lines | Form::Json => Ok(()),
+            Form::Lines | Form::Data(_) => Ok(()),
         }
     }
 
@@ -337,11 +338,25 @@ fn line(change: &Change, now: Timestamp, has_colors: bool) -> String {
     if has_colors { painted(&text, before.chars().count(), state) } else { text }
 }
 
-fn event(change: &Change, now: Timestamp) -> Value {
-    let (driver, event) = match change {
+/// The driver, and what happened to it in a word.
+fn subject(change: &Change) -> (&DriverStatus, &'static str) {
+    match change {
         Change::State(driver) => (driver, "state"),
         Change::Deleted(driver) => (driver, "deleted"),
-    };
+    }
+}
+
+/// Writes an event as a line of JSON, or as a document of YAML.
+fn data(output: Output, event: &Value, out: &mut dyn Write) -> io::Result<()> {
+    match output {
+        Output::Yaml => write!(out, "---\n{}", serde_saphyr::to_string(event).map_err(io::Error::other)?),
+        Output::Name => Ok(()),
+        Output::Json | Output::Text | Output::Wide => writeln!(out, "{event}"),
+    }
+}
+
+fn event(change: &Change, now: Timestamp) -> Value {
+    let (driver, event) = subject(change);
     let mut value = json!({"time": time(now), "event": event});
     if let (Some(value), Ok(Value::Object(driver))) = (value.as_object_mut(), serde_json::to_value(driver)) {
         value.extend(driver);

@@ -1,5 +1,6 @@
 //! `spark-usher kill`: stops applications by deleting their drivers' pods; the garbage collector deletes what those own.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::pin::pin;
 use std::time::Duration;
@@ -7,10 +8,11 @@ use std::time::Duration;
 use futures::StreamExt;
 
 use super::api_server::Connection;
-use super::drivers::{Which, find, missing};
-use super::output::{FAILED, INTERRUPTED, OK, block_on, failed, one_line, plain, unreadable, wrong};
+use super::drivers::{Which, candidate, find, missing};
+use super::output::{FAILED, INTERRUPTED, OK, UNREADABLE, block_on, failed, one_line, plain, unreadable, wrong};
 use super::spark_compatible;
 use crate::cluster::drivers::{Seen, Selection, delete_all};
+use crate::runtime::clock;
 use crate::runtime::shutdown::Interrupt;
 use crate::submission::{DriverStatus, SubmissionId, Tracker};
 
@@ -18,13 +20,14 @@ use crate::submission::{DriverStatus, SubmissionId, Tracker};
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
-    /// Delete without a question. Needed for patterns and labels where there is no terminal.
+    /// Delete without a question. Needed where there is no terminal for patterns, for labels, and for the name of an application that runs
+    /// more than once.
     #[arg(long, short)]
     yes: bool,
     /// Seconds that a driver has to stop; the default is its pod's own.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     grace_period: Option<u32>,
-    /// With a pattern or labels: also delete drivers that have ended, and with them their logs.
+    /// With a pattern, labels or an application's name: also delete drivers that have ended, and with them their logs.
     #[arg(long)]
     include_ended: bool,
     /// Print what would be deleted, and delete nothing.
@@ -78,12 +81,40 @@ async fn kill(
     for (id, why) in &found.missing {
         writeln!(err, "error: {}", one_line(&missing(&selection, id, *why)))?;
     }
-    let mut code = if found.missing.is_empty() { OK } else { FAILED };
+    for (id, driver) in &found.of_executors {
+        let driver = candidate(driver, clock::now());
+        writeln!(
+            err,
+            "error: {} is an executor, and only drivers are deleted: its driver is {}",
+            plain(&id.text),
+            one_line(&driver)
+        )?;
+    }
+    let mut code = if found.missing.is_empty() && found.of_executors.is_empty() { OK } else { FAILED };
     let is_named = |driver: &DriverStatus| {
         selection.ids.iter().filter(|id| !id.is_pattern()).any(|id| selection.names(id, driver))
     };
-    let (drivers, ended): (Vec<DriverStatus>, Vec<_>) =
-        found.drivers.into_iter().partition(|driver| !driver.is_over || args.include_ended || is_named(driver));
+    let wanted = |driver: &DriverStatus| !driver.is_over || args.include_ended || is_named(driver);
+    // One name, and several drivers: whoever typed it may have meant one of them.
+    // One that is being deleted is not meant.
+    let is_meant = |run: &&DriverStatus| wanted(run) && run.state != "terminating";
+    let ambiguous = found.runs.iter().find(|(_, runs)| runs.iter().filter(is_meant).count() > 1);
+    if let Some((id, runs)) = ambiguous.filter(|_| !args.yes && !args.dry_run && !asks) {
+        let all: Vec<String> = runs.iter().filter(is_meant).map(|run| candidate(run, clock::now())).collect();
+        writeln!(
+            err,
+            "error: {} is the name of {} applications: {}; expected the submission id of one, or --yes, which deletes all of them",
+            plain(&id.text),
+            all.len(),
+            one_line(&all.join(", "))
+        )?;
+        return Ok(UNREADABLE);
+    }
+    let all = found.runs.into_iter().flat_map(|(_, runs)| runs).chain(found.drivers);
+    // A driver may be named twice, by its application and by itself.
+    let all: BTreeMap<(String, String), DriverStatus> =
+        all.map(|driver| ((driver.namespace.clone(), driver.name.clone()), driver)).collect();
+    let (drivers, ended): (Vec<DriverStatus>, Vec<_>) = all.into_values().partition(wanted);
     if !ended.is_empty() {
         let (left, them) = if ended.len() == 1 { ("has ended is", "it") } else { ("have ended are", "them") };
         writeln!(err, "{} that {left} left out; --include-ended deletes {them}, too", count(ended.len()))?;

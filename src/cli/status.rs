@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use super::driver_table::lines;
 use super::drivers::{Which, find, missing};
-use super::output::{self, FAILED, OK, block_on, failed, one_line, plain};
+use super::live::size;
+use super::output::{FAILED, OK, Output, block_on, failed, has_colors, is_screen, one_line, unreadable};
 use super::{spark_compatible, watch};
 use crate::cluster::drivers::{Found, Selection};
 
@@ -14,7 +15,7 @@ pub(super) struct Args {
     which: Which,
     /// Output format.
     #[arg(long, short, value_enum, default_value = "text")]
-    output: Format,
+    output: Output,
     /// Show changes until Ctrl-C, or until every named application has ended: the same as the command watch.
     #[arg(long, short)]
     watch: bool,
@@ -24,35 +25,16 @@ pub(super) struct Args {
     spark_compatible: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// A table.
-    Text,
-    /// JSON.
-    Json,
-    /// YAML.
-    Yaml,
-    /// Submission ids.
-    Name,
-}
-
 pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     if args.spark_compatible {
         return spark_compatible::status(&args.which, err);
     }
     if args.watch {
-        let is_json = match args.output {
-            Format::Text => false,
-            Format::Json => true,
-            Format::Yaml | Format::Name => {
-                return output::wrong(err, "-o text or -o json with --watch");
-            }
-        };
-        return watch::run(watch::Args::of(args.which, is_json), out, err);
+        return watch::run(watch::Args::of(args.which, args.output), out, err);
     }
     let ids = match args.which.parse() {
         Ok(ids) => ids,
-        Err(error) => return output::unreadable(err, &error),
+        Err(error) => return unreadable(err, &error),
     };
     let found = block_on(async {
         let connection = args.which.server.connect().await?;
@@ -66,27 +48,24 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
 }
 
 fn print(
-    format: Format,
+    output: Output,
     found: &Found,
     selection: &Selection,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let drivers = &found.drivers;
-    match format {
-        Format::Json => writeln!(out, "{}", serde_json::to_string_pretty(drivers)?)?,
-        Format::Yaml => write!(out, "{}", serde_saphyr::to_string(drivers).map_err(io::Error::other)?)?,
-        Format::Name => drivers.iter().try_for_each(|driver| writeln!(out, "{}", plain(&driver.submission_id)))?,
-        Format::Text if drivers.is_empty() => {}
-        Format::Text => {
-            let states = drivers.iter().map(|driver| (driver, driver.state));
-            lines(states, usize::MAX, output::has_colors()).iter().try_for_each(|line| writeln!(out, "{line}"))?;
-        }
-    }
+    let drivers = found.all();
+    let names = drivers.iter().map(|driver| driver.submission_id.clone());
+    output.write(&drivers, names, out, |out| {
+        let states = drivers.iter().map(|driver| (*driver, driver.state));
+        let width = if output == Output::Text && is_screen() { usize::from(size().0) } else { usize::MAX };
+        let table = if drivers.is_empty() { Vec::new() } else { lines(states, width, has_colors()) };
+        table.iter().try_for_each(|line| writeln!(out, "{line}"))
+    })?;
     for (id, why) in &found.missing {
         writeln!(err, "error: {}", one_line(&missing(selection, id, *why)))?;
     }
-    if drivers.is_empty() && found.missing.is_empty() && format == Format::Text {
+    if drivers.is_empty() && found.missing.is_empty() && output.is_text() {
         let place = selection.namespace.as_ref().map_or_else(String::new, |name| format!(" in namespace {name}"));
         writeln!(err, "no drivers{place}")?;
     }

@@ -251,7 +251,7 @@ async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mu
     let place = own.place(Some(master).filter(|master| Some(*master) != of_kubeconfig.as_deref()));
     let form = match own.format {
         _ if own.spark_compatible => Form::Spark { interval },
-        Some(Format::Json) => Form::Json,
+        Some(Format::Json) => Form::Data(super::output::Output::Json),
         _ => Form::Lines,
     };
     let ids = vec![SubmissionId::parse_as_spark(&driver.submission_id).map_err(anyhow::Error::msg)?];

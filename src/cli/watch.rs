@@ -2,19 +2,21 @@
 
 use std::io::{self, Write};
 
-use super::drivers::{Which, find, missing};
+use super::drivers::{Which, candidate, find, missing};
 use super::follow::{Ended, Follow, Form};
-use super::output::{FAILED, INTERRUPTED, block_on, failed, is_screen, one_line, unreadable, wrong};
+use super::output::{FAILED, INTERRUPTED, Output, block_on, failed, is_screen, one_line, unreadable, wrong};
+use crate::cluster::drivers::Found;
+use crate::runtime::clock;
 use crate::runtime::shutdown::Interrupt;
-use crate::submission::SubmissionId;
+use crate::submission::{DriverStatus, SubmissionId};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
-    /// text: a table on a terminal, otherwise a line for each change; json: a line for each change.
+    /// text: a table on a terminal, otherwise a line for each change; wide, json, name: a line for each change; yaml: a document.
     #[arg(long, short, value_enum, default_value = "text")]
-    output: super::output::Output,
+    output: Output,
     /// Also print the driver's log, of one application.
     #[arg(long, short)]
     follow: bool,
@@ -28,8 +30,7 @@ pub(super) struct Args {
 
 impl Args {
     /// Those of `status --watch`.
-    pub(super) fn of(which: Which, is_json: bool) -> Args {
-        let output = if is_json { super::output::Output::Json } else { super::output::Output::Text };
+    pub(super) fn of(which: Which, output: Output) -> Args {
         Args { which, output, follow: false, spark_compatible: false, report_interval: 1 }
     }
 }
@@ -70,10 +71,17 @@ async fn watch(
         if !found.missing.is_empty() {
             return Ok(FAILED);
         }
+        let drivers = awaited(found);
+        if let [_, _, ..] = &*drivers
+            && (args.follow || args.spark_compatible)
+        {
+            let now = clock::now();
+            let all: Vec<String> = drivers.iter().map(|driver| candidate(driver, now)).collect();
+            anyhow::bail!("expected one application, but the name belongs to several: {}", all.join(", "));
+        }
         // Application ids become names, which one watch can select.
-        selection.ids =
-            found.drivers.iter().filter_map(|driver| SubmissionId::parse(&driver.submission_id).ok()).collect();
-        Some(found.drivers)
+        selection.ids = drivers.iter().filter_map(|driver| SubmissionId::parse(&driver.submission_id).ok()).collect();
+        Some(drivers)
     } else {
         // A watch goes on trying: what it can never do is said before it begins.
         find(&selection, &connection).await?;
@@ -83,9 +91,9 @@ async fn watch(
         _ if args.spark_compatible => {
             Form::Spark { interval: std::time::Duration::from_secs(args.report_interval.into()) }
         }
-        super::output::Output::Json => Form::Json,
-        super::output::Output::Text if is_screen() && !args.follow => Form::Table,
-        super::output::Output::Text => Form::Lines,
+        Output::Text if is_screen() && !args.follow => Form::Table,
+        Output::Text | Output::Wide => Form::Lines,
+        output => Form::Data(output),
     };
     let is_spark = args.spark_compatible;
     let follow = Follow { client: &connection.client, selection, until, form, log: args.follow };
@@ -95,4 +103,21 @@ async fn watch(
         Ended::Interrupted if !is_exact => super::output::OK,
         ended => ended.code(is_spark),
     })
+}
+
+/// The drivers that are watched until they have ended: of the runs of an application those that have not, else the last.
+fn awaited(found: Found) -> Vec<DriverStatus> {
+    let runs = found.runs.into_iter().flat_map(|(_, mut runs)| {
+        if runs.iter().any(|run| !run.is_over) {
+            runs.retain(|run| !run.is_over);
+        } else {
+            runs.truncate(1);
+        }
+        runs
+    });
+    let of_executors = found.of_executors.into_iter().map(|(_, driver)| driver);
+    let mut all: Vec<DriverStatus> = found.drivers.into_iter().chain(runs).chain(of_executors).collect();
+    all.sort_by(|a, b| a.uid.cmp(&b.uid));
+    all.dedup_by(|a, b| a.uid == b.uid);
+    all
 }

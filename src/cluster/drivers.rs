@@ -54,21 +54,63 @@ pub struct Selection {
 /// Why an id names no driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// No driver has that name or application id.
+    /// No driver has that name or application id, and no application that name.
     NotFound,
-    /// None has, but so many drivers belong to an application of that name.
-    ApplicationName(usize),
-    /// A pod has that name, but not the label of a driver.
+    /// A pod has that name, but not the label of a driver or an executor.
     NoDriver,
+    /// It is an executor, and no driver has its application id.
+    ExecutorWithoutDriver,
 }
 
 /// What a selection names.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The drivers, by namespace and name.
+    /// The drivers of ids, patterns and labels, by namespace and name.
     pub drivers: Vec<DriverStatus>,
+    /// Those of applications of a name that is no id, such as all runs of one job; the latest first.
+    pub runs: Vec<(SubmissionId, Vec<DriverStatus>)>,
+    /// The driver of each executor that was named.
+    pub of_executors: Vec<(SubmissionId, DriverStatus)>,
     /// The ids that name none, and why.
     pub missing: Vec<(SubmissionId, Missing)>,
+}
+
+impl Found {
+    /// A name that is no driver's pod and no application id: that of an executor, else of an application, unless another pod has it. `pods`
+    /// have that name, and `all` are the drivers.
+    fn add_other(&mut self, id: &SubmissionId, name: &str, pods: &[DriverStatus], all: &[DriverStatus]) {
+        let executors: Vec<&DriverStatus> = pods.iter().filter(|pod| pod.is_executor).collect();
+        let of = |pod: &&DriverStatus| {
+            let is_its = |driver: &&DriverStatus| driver.namespace == pod.namespace && driver.app_id == pod.app_id;
+            all.iter().find(is_its).filter(|_| pod.app_id.is_some())
+        };
+        let drivers: Vec<&DriverStatus> = executors.iter().filter_map(of).collect();
+        let mut runs: Vec<DriverStatus> = all.iter().filter(|driver| driver.shown_name() == name).cloned().collect();
+        if !drivers.is_empty() {
+            self.of_executors.extend(drivers.into_iter().map(|driver| (id.clone(), driver.clone())));
+        } else if pods.is_empty() && !id.is_pod && !runs.is_empty() {
+            // Times of the API server are ordered as text.
+            runs.sort_by(|a, b| b.created.cmp(&a.created));
+            self.runs.push((id.clone(), runs));
+        } else {
+            let missing = match (pods.is_empty(), executors.is_empty()) {
+                (true, _) => Missing::NotFound,
+                (false, true) => Missing::NoDriver,
+                (false, false) => Missing::ExecutorWithoutDriver,
+            };
+            self.missing.push((id.clone(), missing));
+        }
+    }
+
+    /// All drivers, by namespace and name.
+    pub fn all(&self) -> Vec<&DriverStatus> {
+        let runs = self.runs.iter().flat_map(|(_, runs)| runs);
+        let mut all: Vec<&DriverStatus> =
+            self.drivers.iter().chain(runs).chain(self.of_executors.iter().map(|(_, driver)| driver)).collect();
+        all.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        all.dedup_by(|a, b| a.uid == b.uid);
+        all
+    }
 }
 
 impl Selection {
@@ -87,11 +129,11 @@ impl Selection {
         if self.ids.is_empty() {
             let mut drivers = self.list(client, self.namespace.as_deref()).await?;
             sort(&mut drivers);
-            return Ok(Found { drivers, missing: Vec::new() });
+            return Ok(Found { drivers, ..Found::default() });
         }
         let mut found = Found::default();
-        // Patterns, application ids, and names whose namespace is not known.
-        let mut left: Vec<(&SubmissionId, Missing)> = Vec::new();
+        // Patterns, application ids and names, executors, and names whose namespace is not known.
+        let mut left: Vec<(&SubmissionId, Option<DriverStatus>)> = Vec::new();
         let reads = self.ids.iter().map(|id| async move {
             let (Some(namespace), Names::Exact(name)) = (self.namespace_of(id), &id.names) else {
                 return Ok::<_, Error>((id, None));
@@ -102,12 +144,12 @@ impl Selection {
         while let Some(read) = reads.next().await {
             match read? {
                 (_, Some(Some(driver))) if driver.is_driver => found.drivers.push(driver),
-                (id, Some(Some(_))) => left.push((id, Missing::NoDriver)),
-                (id, Some(None) | None) => left.push((id, Missing::NotFound)),
+                (id, Some(pod)) => left.push((id, pod)),
+                (id, None) => left.push((id, None)),
             }
         }
         let mut lists: BTreeMap<Option<&str>, Vec<DriverStatus>> = BTreeMap::new();
-        for (id, missing) in left {
+        for (id, pod) in left {
             let all = match lists.entry(self.namespace_of(id)) {
                 Entry::Occupied(listed) => listed.into_mut(),
                 Entry::Vacant(entry) => {
@@ -115,16 +157,19 @@ impl Selection {
                     entry.insert(listed)
                 }
             };
-            let named: Vec<&DriverStatus> = all.iter().filter(|driver| self.names(id, driver)).collect();
-            if named.is_empty() {
-                let is_of = |driver: &&DriverStatus| matches!(&id.names, Names::Exact(name) if driver.app_name.as_ref() == Some(name));
-                let missing = match all.iter().filter(is_of).count() {
-                    0 => missing,
-                    count => Missing::ApplicationName(count),
-                };
-                found.missing.push((id.clone(), missing));
+            let named: Vec<DriverStatus> = all.iter().filter(|driver| self.names(id, driver)).cloned().collect();
+            match &id.names {
+                Names::Exact(name) if named.is_empty() => {
+                    let pods = match pod {
+                        Some(pod) => vec![pod],
+                        None if self.namespace_of(id).is_none() => executors(client, name).await?,
+                        None => Vec::new(),
+                    };
+                    found.add_other(id, name, &pods, all);
+                }
+                _ if named.is_empty() => found.missing.push((id.clone(), Missing::NotFound)),
+                _ => found.drivers.extend(named),
             }
-            found.drivers.extend(named.into_iter().cloned());
         }
         sort(&mut found.drivers);
         Ok(found)
@@ -258,6 +303,15 @@ pub async fn get(client: &kube::Client, namespace: &str, name: &str) -> Result<O
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The executors of that name, in all namespaces.
+async fn executors(client: &kube::Client, name: &str) -> Result<Vec<DriverStatus>> {
+    let role = format!("{}={}", labels::ROLE, labels::ROLE_EXECUTOR);
+    let params = ListParams::default().labels(&role).fields(&format!("metadata.name={name}")).limit(PAGE);
+    let api = api(client, None);
+    let list = retried(TIMEOUT, async || api.list(&params).await).await?;
+    Ok(list.items.into_iter().filter_map(|seen| seen.view).collect())
 }
 
 /// Deletes a driver's pod, with the grace period in seconds if one is given. Returns whether it still existed.

@@ -9,6 +9,7 @@ use crate::recovery::waiting;
 use crate::snapshot::{DriverPhase, DriverPod, SchedulingKeys, Snapshot};
 use crate::spark::ids::AppKey;
 use crate::spark::labels;
+use crate::spark::names::app_name_of_pod;
 use crate::spark::pod::Pod;
 use crate::spark::role::Role;
 use crate::views::{age, driver_state, driver_why, not_started};
@@ -53,6 +54,9 @@ pub struct DriverStatus {
     /// Whether the pod is a driver's by its labels.
     #[serde(skip)]
     pub is_driver: bool,
+    /// Whether it is an executor's.
+    #[serde(skip)]
+    pub is_executor: bool,
     /// The container that runs the driver.
     #[serde(skip)]
     pub container: Option<String>,
@@ -106,6 +110,7 @@ impl DriverStatus {
             }),
             is_over: facts.phase == DriverPhase::Ended,
             is_driver: pod.role() == Role::Driver,
+            is_executor: pod.role() == Role::Executor,
             container,
             namespace,
             name,
@@ -117,7 +122,7 @@ impl DriverStatus {
     fn of_unreadable(value: Value, error: &dyn std::fmt::Display) -> Option<DriverStatus> {
         let owned = |path: &[&str]| Some(text(&value, path)).filter(|text| !text.is_empty()).map(str::to_owned);
         let (namespace, name) = (owned(&["metadata", "namespace"])?, owned(&["metadata", "name"])?);
-        let phase = owned(&["status", "phase"]);
+        let (phase, role) = (owned(&["status", "phase"]), owned(&["metadata", "labels", labels::ROLE]));
         let state = match phase.as_deref() {
             Some("Succeeded") => "succeeded",
             Some("Failed") => "failed",
@@ -139,7 +144,8 @@ impl DriverStatus {
             restarts: 0,
             why: Some(format!("the pod cannot be read: {error}")),
             is_over: matches!(state, "succeeded" | "failed"),
-            is_driver: owned(&["metadata", "labels", labels::ROLE]).as_deref() == Some(labels::ROLE_DRIVER),
+            is_driver: role.as_deref() == Some(labels::ROLE_DRIVER),
+            is_executor: role.as_deref() == Some(labels::ROLE_EXECUTOR),
             container: container(&value),
             phase,
             namespace,
@@ -152,6 +158,11 @@ impl DriverStatus {
     #[must_use]
     pub fn without_pod(self) -> DriverStatus {
         DriverStatus { pod: Value::Null, ..self }
+    }
+
+    /// What people call its application: its label says so, else its pod's name without the unique part.
+    pub fn shown_name(&self) -> &str {
+        self.app_name.as_deref().unwrap_or_else(|| app_name_of_pod(&self.name))
     }
 
     /// What there is to know beside the state, for people.

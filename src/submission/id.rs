@@ -24,6 +24,8 @@ pub struct SubmissionId {
     pub namespace: Option<String>,
     /// The name.
     pub names: Names,
+    /// Whether it is said to be that of a pod, by `pod/`, and so no application's.
+    pub is_pod: bool,
 }
 
 const OPTIONS: MatchOptions =
@@ -39,7 +41,8 @@ impl SubmissionId {
             let hint = if is_glob(namespace) { all } else { "" };
             return Err(expected(&format!("{namespace:?} is no name of a namespace{hint}")));
         }
-        let name = name.strip_prefix("pod/").or_else(|| name.strip_prefix("pods/")).unwrap_or(name);
+        let of_pod = name.strip_prefix("pod/").or_else(|| name.strip_prefix("pods/"));
+        let (name, is_pod) = (of_pod.unwrap_or(name), of_pod.is_some());
         let names = if is_glob(name) {
             // Names have no folders, for which ** has a meaning.
             let pattern = name.split("**").collect::<Vec<_>>().join("*");
@@ -53,7 +56,7 @@ impl SubmissionId {
         } else {
             return Err(expected(&format!("{name:?} is no name of a pod, and no application id")));
         };
-        Ok(SubmissionId { text: text.to_owned(), namespace: namespace.map(str::to_owned), names })
+        Ok(SubmissionId { text: text.to_owned(), namespace: namespace.map(str::to_owned), names, is_pod })
     }
 
     /// Parses an id as spark-submit does: only a `*` at the end makes a pattern, and the name may be anything (`K8sSubmitOps`).
@@ -64,7 +67,7 @@ impl SubmissionId {
         }
         let names =
             name.strip_suffix('*').map_or_else(|| Names::Exact(name.to_owned()), |rest| Names::Prefix(rest.to_owned()));
-        Ok(SubmissionId { text: text.to_owned(), namespace: namespace.map(str::to_owned), names })
+        Ok(SubmissionId { text: text.to_owned(), namespace: namespace.map(str::to_owned), names, is_pod: false })
     }
 
     /// Whether it may name several submissions.
