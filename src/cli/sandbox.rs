@@ -3,10 +3,14 @@
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 
 use super::output::{OK, block_on, failed};
+use super::trial;
+use crate::app::{App, ConfigSource};
+use crate::config;
 use crate::runtime::files;
 use crate::runtime::shutdown::Signals;
 use crate::sandbox::{Options, Pods, Sandbox, Version};
@@ -19,7 +23,8 @@ Annotations of pods, because no container runs:
                                code so long after their start
   sandbox.spark-usher.io/log   what the containers write, a line every 50 ms
   sandbox.spark-usher.io/node  down: the pod neither starts nor terminates; starts-nothing: it does
-                               not start. On a Node, it holds for all pods of the node
+                               not start; refuses: the node rejects it. On a Node, it holds for all
+                               pods of the node
 
 spark-submit and spark-usher submit set them by
 --conf spark.kubernetes.driver.annotation.NAME=VALUE and, for executors,
@@ -53,6 +58,13 @@ pub(super) struct Args {
     /// OwnerReferencesPermissionEnforcement does.
     #[arg(long, requires = "rbac")]
     enforce_owners: bool,
+    /// Run spark-usher beside it, with this policy file and as its leader: its webhooks are registered, and the API serves the PodGroups of
+    /// the schedulers that the file names. A changed file is read again.
+    #[arg(long, value_name = "POLICY", conflicts_with = "rbac")]
+    with_usher: Option<PathBuf>,
+    /// With --with-usher: port on 127.0.0.1 of /debug and of the web page; 0 selects a free port.
+    #[arg(long, default_value = "6060", requires = "with_usher")]
+    debug_port: u16,
     /// File to which the kubeconfig is written.
     #[arg(long, value_name = "FILE", default_value = "sandbox.kubeconfig")]
     kubeconfig: PathBuf,
@@ -88,6 +100,10 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         enforce_owners: args.enforce_owners,
         ..Options::default()
     })?;
+    let mut usher = match &args.with_usher {
+        Some(policy) => Some(start_usher(&sandbox, policy, at(args.debug_port)).await?),
+        None => None,
+    };
     write_kubeconfig(&args.kubeconfig, &sandbox.kubeconfig())?;
     let path = args.kubeconfig.display();
     writeln!(out, "an in-memory Kubernetes API, not a cluster; its objects are lost when it stops")?;
@@ -95,14 +111,43 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "  https  {}", sandbox.https_url())?;
     writeln!(out, "  kubectl --kubeconfig {path} get nodes")?;
     writeln!(out, "  spark-submit --master k8s://{} …", sandbox.http_url())?;
+    if let Some(debug) = usher.as_ref().and_then(App::debug) {
+        writeln!(out, "spark-usher runs beside it, and its webhooks are registered")?;
+        writeln!(out, "  web page  http://{debug}/")?;
+        writeln!(out, "  spark-usher apps --replica http://{debug}")?;
+    }
     out.flush()?;
+    let usher_failed = async {
+        match &mut usher {
+            Some(usher) => usher.failed().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         error = sandbox.failed() => return Err(error),
+        error = usher_failed => return Err(error),
         signal = signals.next() => tracing::info!(signal, "stopping"),
     }
     let _ = std::fs::remove_file(&args.kubeconfig);
+    if let Some(usher) = usher {
+        usher.stop().await?;
+    }
     sandbox.stop().await
 }
+
+/// Starts spark-usher with this policy file; returns when it has read the cluster.
+async fn start_usher(sandbox: &Sandbox, policy: &Path, debug: SocketAddr) -> anyhow::Result<App> {
+    let text = std::fs::read_to_string(policy).with_context(|| format!("--with-usher {}", policy.display()))?;
+    let config = config::from_text(&text).with_context(|| format!("--with-usher {}", policy.display()))?;
+    trial::serve_groups(&sandbox.client(sandbox.admin_token())?, &config.policies).await?;
+    let mut usher = trial::start(sandbox, ConfigSource::File(policy.to_owned()), debug, &[]).await?;
+    let synced = tokio::time::timeout(SYNC_TIMEOUT, usher.has_synced()).await;
+    synced.context("spark-usher did not become ready")?;
+    Ok(usher)
+}
+
+/// How long it may take to read the sandbox.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Writes a kubeconfig that only its owner can read: it contains a token.
 pub(super) fn write_kubeconfig(path: &Path, text: &str) -> anyhow::Result<()> {

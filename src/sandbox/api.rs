@@ -17,7 +17,7 @@ use super::respond::{plain, refuse, respond};
 use super::selector::Filter;
 use super::state::{Api, Warnings, item_text, present};
 use super::store::Stored;
-use super::{discovery, log, openapi, proxy, rbac, special, table, watch};
+use super::{discovery, log, openapi, portforward, proxy, rbac, special, table, watch};
 use crate::json::{set, text};
 use crate::runtime::clock;
 
@@ -80,6 +80,9 @@ async fn answer(listener: &ListenerState, request: HttpRequest) -> Result<Respon
     }
     if log::is_for_log(&request) {
         return log::log(api, &request);
+    }
+    if portforward::is_for_port(&request) {
+        return portforward::forward(api, &request, upgrade);
     }
     if request.verb == Verb::Watch {
         return watch::watch(api, &request, upgrade);

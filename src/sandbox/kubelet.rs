@@ -18,7 +18,8 @@ use crate::runtime::clock;
 pub const EXIT: &str = "sandbox.spark-usher.io/exit";
 
 /// Annotation of a pod or a Node: with the value `down`, the node does not respond: pods neither start nor terminate; with
-/// `starts-nothing`, pods do not start, as on a node that cannot pull images.
+/// `starts-nothing`, pods do not start, as on a node that cannot pull images; with `refuses`, the kubelet rejects them, as on a node whose
+/// CPUs another scheduler has given away.
 pub const NODE: &str = "sandbox.spark-usher.io/node";
 
 /// How long a pod takes to start, and to terminate.
@@ -29,6 +30,7 @@ const TICK: Duration = Duration::from_millis(40);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Due {
     Start,
+    Refuse,
     Exit(i64),
     Remove,
 }
@@ -79,6 +81,7 @@ fn next(api: &Api, nodes: &HashMap<String, String>, pod: &Value) -> Option<(Due,
         return Some((Due::Remove, TAKES));
     }
     match text(pod, &["status", "phase"]) {
+        "Pending" if says("refuses") => Some((Due::Refuse, TAKES)),
         "Pending" if !says("starts-nothing") && mounts_are_there(api, pod) => Some((Due::Start, TAKES)),
         "Running" => {
             let (code, after) = text(pod, &["metadata", "annotations", EXIT]).split_once('@')?;
@@ -141,6 +144,14 @@ fn act(api: &Api, pods: &Arc<Resource>, stored: &Arc<Stored>, what: &Due, addres
                 .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now}));
             set(&mut pod, &["status", "conditions"], json!(conditions));
             statuses(&mut pod, true, &json!({"running": {"startedAt": now}}));
+        }
+        // As kubelets since 1.27 do (`pkg/kubelet/lifecycle/predicate.go`).
+        Due::Refuse => {
+            let why = "Pod was rejected: Node didn't have enough resource: cpu, requested: 1000, used: 31500, capacity: 32000";
+            set(&mut pod, &["status", "phase"], "Failed");
+            set(&mut pod, &["status", "reason"], "OutOfcpu");
+            set(&mut pod, &["status", "message"], why);
+            set(&mut pod, &["status", "startTime"], now);
         }
         Due::Exit(code) => {
             set(&mut pod, &["status", "phase"], if *code == 0 { "Succeeded" } else { "Failed" });

@@ -24,6 +24,7 @@ mod openapi;
 mod outline;
 mod patch;
 mod plugins;
+mod portforward;
 mod protobuf;
 mod proxy;
 mod rbac;

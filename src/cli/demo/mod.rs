@@ -12,30 +12,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 
-use crate::app::{App, CertificateSource, ConfigSource, Options};
+use super::trial::{self, make};
+use crate::app::{App, ConfigSource};
 use crate::cli::output::{FAILED, OK, block_on, failed};
-use crate::cluster::client::Cluster;
-use crate::cluster::lease::{self, Election};
-use crate::cluster::limit::Rate;
-use crate::cluster::signing::Signing;
-use crate::cluster::view::resource;
-use crate::cluster::vouching::Vouching;
 use crate::config;
-use crate::controller::Settings;
-use crate::http::capacity::Capacities;
-use crate::manifests::webhooks;
 use crate::ownership::resolve::DriverSource;
 use crate::runtime::clock;
 use crate::runtime::shutdown::Signals;
 use crate::sandbox::{self, Sandbox};
 use crate::telemetry::log;
-use crate::tls::ca::Authority;
-use crate::tls::load::load;
 use report::{Outcome, Side};
 use run::Stage;
 use scenario::Scenario;
@@ -136,76 +123,18 @@ async fn create_objects(admin: &kube::Client, scenarios: &[Scenario]) -> anyhow:
             "metadata": {"name": name}, "value": value});
         make(admin, class, "priorityclasses").await?;
     }
-    // The API that an installed Volcano serves for groups.
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let version = json!({"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}, "additionalPrinterColumns": [
-        {"name": "minMember", "type": "integer", "jsonPath": ".spec.minMember"},
-        {"name": "queue", "type": "string", "jsonPath": ".spec.queue"}]});
-    let names = json!({"kind": "PodGroup", "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"});
-    let crd = json!({"metadata": {"name": "podgroups.scheduling.volcano.sh"},
-        "spec": {"group": "scheduling.volcano.sh", "scope": "Namespaced", "names": names, "versions": [version]}});
-    let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
-    crds.create(&PostParams::default(), &serde_json::from_value(crd)?).await?;
     Ok(())
 }
 
-async fn make(admin: &kube::Client, object: Value, plural: &str) -> anyhow::Result<()> {
-    let object: DynamicObject = serde_json::from_value(object)?;
-    let types = object.types.clone().unwrap_or_default();
-    let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
-    let resource = resource(group, version, &types.kind, plural);
-    Api::all_with(admin.clone(), &resource).create(&PostParams::default(), &object).await?;
-    Ok(())
-}
-
-/// Starts spark-usher as `serve` does, and registers its webhook for the namespaces with spark-usher.
+/// Starts spark-usher, for the namespaces with it.
 async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, scenarios: &[Scenario]) -> anyhow::Result<App> {
-    let authority = Authority::new("spark-usher demo", clock::now()).context("cannot create a CA")?;
-    let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
-    let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?;
-    let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let config = config::from_text(POLICY).context("the demo's policy")?;
-    let duration = Duration::from_secs(4);
-    let app = App::start(Options {
-        cluster: Cluster::by(sandbox.client(sandbox.admin_token())?, "default"),
-        webhook: free,
-        metrics: free,
-        debug: Some(free),
-        ui: true,
-        debug_hosts: Vec::new(),
-        certificate: CertificateSource::Given(certificate),
-        client_ca: None,
-        capacities: Capacities::default(),
-        config: ConfigSource::Given(Box::new(config)),
-        validating_policies: None,
-        signing: Some(Signing {
-            namespace: "default".to_owned(),
-            secret: "spark-usher-signing".to_owned(),
-            // Only the sandbox, which authenticates its clients, calls this webhook.
-            vouching: Vouching { policy: String::new(), settle: Duration::ZERO, client_certificates: true },
-        }),
-        file_poll_interval: Duration::from_secs(10),
-        election: Election {
-            namespace: "default".to_owned(),
-            name: "spark-usher".to_owned(),
-            identity: lease::identity("demo"),
-            duration,
-            period: duration / 4,
-        },
-        watch_silence: Settings::default().watch_silence,
-        rate: Rate::default(),
-        settle: Duration::ZERO,
-        drain: Duration::from_secs(1),
-    })
-    .await?;
-    let url = format!("https://127.0.0.1:{}/mutate", app.webhook().port());
+    trial::serve_groups(admin, &config.policies).await?;
     let namespaces: Vec<String> = scenarios.iter().map(|scenario| namespace(scenario.name, Side::With)).collect();
     let kept = story::NAMESPACES.into_iter().chain([KEPT]);
     let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).chain(kept).collect();
-    let object = webhooks::mutating(&url, authority.pem(), &namespaces);
-    let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
-    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    Ok(app)
+    let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    trial::start(sandbox, ConfigSource::Given(Box::new(config)), free, &namespaces).await
 }
 
 /// Runs a scenario on both sides concurrently.

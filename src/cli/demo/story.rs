@@ -1,5 +1,5 @@
 //! What happens while `demo --keep` runs, so that the web page and the commands have something to show: applications come and go,
-//! one loses executors, and a gang waits until its last executors are requested.
+//! one loses executors, a gang waits until its last executors are requested, a node rejects executors, and one does not start an executor.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::run::Stage;
 use super::scenario::Scenario;
+use crate::hash::hash_of;
 use crate::json::{list_mut, set, text};
 use crate::sandbox;
 use crate::spark::labels;
@@ -27,6 +28,8 @@ struct Job {
     executor_exits: &'static [(u8, u64)],
     /// The same of its driver.
     driver_exit: Option<(u8, u64)>,
+    /// What the node does to its last two executors ([`sandbox::NODE_ANNOTATION`]); empty if it starts them.
+    node: &'static str,
     /// How many executors are requested, and for how many seconds nothing else happens then. At the end it is deleted.
     steps: &'static [(usize, u64)],
 }
@@ -39,13 +42,33 @@ const SHORT: Job = Job {
     executors: 3,
     executor_exits: &[(0, 9), (0, 10), (0, 11)],
     driver_exit: Some((0, 14)),
+    node: "",
     steps: &[(3, 25)],
 };
 
-const JOBS: [Job; 4] = [
+const JOBS: [Job; 7] = [
     SHORT,
     // It begins while the other one ends.
     Job { name: "clickstream", begins_after: 7, ..SHORT },
+    // Its node rejects two executors, which its driver does not replace.
+    Job {
+        name: "sessions",
+        executors: 4,
+        executor_exits: &[],
+        driver_exit: None,
+        node: "refuses",
+        steps: &[(4, 180)],
+        ..SHORT
+    },
+    // Its driver fails.
+    Job {
+        name: "invoices",
+        begins_after: 3,
+        executor_exits: &[],
+        driver_exit: Some((1, 20)),
+        steps: &[(3, 90)],
+        ..SHORT
+    },
     // It loses three executors: out of memory, a JVM without memory, an error.
     Job {
         namespace: "ml",
@@ -54,6 +77,17 @@ const JOBS: [Job; 4] = [
         executor_exits: &[(137, 6), (52, 15), (1, 40)],
         driver_exit: None,
         steps: &[(6, 120)],
+        ..SHORT
+    },
+    // Its node does not start two executors.
+    Job {
+        namespace: "ml",
+        name: "features",
+        executors: 4,
+        executor_exits: &[],
+        driver_exit: None,
+        node: "starts-nothing",
+        steps: &[(4, 150)],
         ..SHORT
     },
     // Its gang waits for three executors.
@@ -105,8 +139,10 @@ impl Job {
 
     /// The job as a scenario, with the pods of a recorded one.
     fn scenario(&self, number: usize, recorded: &Scenario) -> Scenario {
-        let name = format!("{}-{number:03}", self.name);
-        let selector = format!("spark-{name}");
+        // As Spark names them: 16 hexadecimal digits in the names of pods, 32 in the id.
+        let unique = hash_of(&(self.namespace, self.name, number));
+        let name = format!("{}-{unique:016x}", self.name);
+        let selector = format!("spark-{:016x}{unique:016x}", hash_of(&(unique, self.name)));
         let properties = format!("spark.executor.instances={}\n", self.executors);
         let mut driver = recorded.driver.clone();
         self.label(&mut driver, &format!("{name}-driver"), &selector, self.driver_exit);
@@ -121,6 +157,9 @@ impl Job {
             let exit = self.executor_exits.get(id - 1).copied();
             self.label(&mut executor, &format!("{name}-exec-{id}"), &selector, exit);
             set(&mut executor, &["metadata", "labels", labels::EXEC_ID], id.to_string());
+            if !self.node.is_empty() && id + 2 > self.executors {
+                set(&mut executor, &["metadata", "annotations", sandbox::NODE_ANNOTATION], self.node);
+            }
             executor
         });
         Scenario {

@@ -1,0 +1,118 @@
+//! spark-usher beside a sandbox in one process, for `demo` and `sandbox --with-usher`: it serves as `serve` does, and the sandbox calls
+//! its webhooks.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject, PostParams};
+use serde_json::{Value, json};
+
+use crate::app::{App, CertificateSource, ConfigSource, Options};
+use crate::cluster::client::Cluster;
+use crate::cluster::lease::{self, Election};
+use crate::cluster::limit::Rate;
+use crate::cluster::signing::Signing;
+use crate::cluster::view::resource;
+use crate::cluster::vouching::Vouching;
+use crate::controller::Settings;
+use crate::http::capacity::Capacities;
+use crate::manifests::webhooks;
+use crate::policy::Policies;
+use crate::runtime::clock;
+use crate::sandbox::Sandbox;
+use crate::tls::ca::Authority;
+use crate::tls::load::load;
+use crate::ui::Links;
+
+/// Its namespace: that of its Lease and Secrets.
+const NAMESPACE: &str = "default";
+/// How often a changed policy file is noticed.
+const FILE_POLL: Duration = Duration::from_secs(2);
+
+/// Starts spark-usher for this sandbox, and registers its webhooks for these namespaces; for all but kube-system if there are none.
+pub(super) async fn start(
+    sandbox: &Sandbox,
+    config: ConfigSource,
+    debug: SocketAddr,
+    namespaces: &[&str],
+) -> anyhow::Result<App> {
+    let authority = Authority::new("spark-usher sandbox", clock::now()).context("cannot create a CA")?;
+    let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()])?;
+    let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?;
+    let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let duration = Duration::from_secs(4);
+    let app = App::start(Options {
+        cluster: Cluster::by(sandbox.client(sandbox.admin_token())?, NAMESPACE),
+        webhook: free,
+        metrics: free,
+        debug: Some(debug),
+        page: Some(Links::default()),
+        debug_hosts: Vec::new(),
+        certificate: CertificateSource::Given(certificate),
+        client_ca: None,
+        capacities: Capacities::default(),
+        config,
+        validating_policies: None,
+        signing: Some(Signing {
+            namespace: NAMESPACE.to_owned(),
+            secret: "spark-usher-signing".to_owned(),
+            // Only the sandbox, which authenticates its clients, calls this webhook.
+            vouching: Vouching { policy: String::new(), settle: Duration::ZERO, client_certificates: true },
+        }),
+        file_poll_interval: FILE_POLL,
+        election: Election {
+            namespace: NAMESPACE.to_owned(),
+            name: "spark-usher".to_owned(),
+            identity: lease::identity("sandbox"),
+            duration,
+            period: duration / 4,
+        },
+        watch_silence: Settings::default().watch_silence,
+        rate: Rate::default(),
+        settle: Duration::ZERO,
+        drain: Duration::from_secs(1),
+    })
+    .await?;
+    let admin = sandbox.client(sandbox.admin_token())?;
+    let url = |path: &str| format!("https://127.0.0.1:{}/{path}", app.webhook().port());
+    make(&admin, webhooks::mutating(&url("mutate"), authority.pem(), namespaces), "mutatingwebhookconfigurations")
+        .await?;
+    let validating = webhooks::validating(&url("validate"), authority.pem(), namespaces);
+    make(&admin, validating, "validatingwebhookconfigurations").await?;
+    Ok(app)
+}
+
+/// Serves the PodGroups of the schedulers that these policies name, as if they were installed; the sandbox itself has those of Kubernetes.
+pub(super) async fn serve_groups(admin: &kube::Client, policies: &Policies) -> anyhow::Result<()> {
+    let apis = policies.iter().filter_map(|policy| policy.scheduler.gang_scheduler.apis.first());
+    let apis: BTreeSet<(&str, &str)> = apis.map(|api| (api.group, api.version)).collect();
+    for (group, version) in apis.into_iter().filter(|(group, _)| *group != NATIVE) {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let version = json!({"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}, "additionalPrinterColumns": [
+            {"name": "minMember", "type": "integer", "jsonPath": ".spec.minMember"},
+            {"name": "queue", "type": "string", "jsonPath": ".spec.queue"}]});
+        let names =
+            json!({"kind": "PodGroup", "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"});
+        let crd = json!({"metadata": {"name": format!("podgroups.{group}"), "annotations": {"api-approved.kubernetes.io": "unapproved, of the sandbox"}},
+            "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}});
+        let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
+        crds.create(&PostParams::default(), &serde_json::from_value(crd)?).await?;
+    }
+    Ok(())
+}
+
+/// The API group of Kubernetes' own PodGroups.
+const NATIVE: &str = "scheduling.k8s.io";
+
+/// Creates an object that has no namespace.
+pub(super) async fn make(admin: &kube::Client, object: Value, plural: &str) -> anyhow::Result<()> {
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let types = object.types.clone().unwrap_or_default();
+    let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+    let resource = resource(group, version, &types.kind, plural);
+    Api::all_with(admin.clone(), &resource).create(&PostParams::default(), &object).await?;
+    Ok(())
+}
