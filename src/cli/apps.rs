@@ -1,24 +1,23 @@
-//! `spark-usher apps`: every application, its driver, its executors by state, and the latest exits.
+//! `spark-usher apps`: every application: how it is, its executors, and why it lacks some.
 
-use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::driver_table::painted;
 use super::live::{self, View};
-use super::output::{self, OK, Output, block_on, failed};
+use super::output::{OK, Output, aligned, block_on, failed, has_colors};
 use super::query::{Found, Source};
 use crate::runtime::clock;
-use crate::spark::state::ExecutorPodState;
-use crate::text::first_line;
-use crate::views::{self, AppReport, TargetReport};
+use crate::text::{first_line, squeezed};
+use crate::views::{self, AppReport};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Output format.
+    /// Output format. text fits a terminal; in a pipe, and with wide, every column is complete.
     #[arg(long, short, value_enum, default_value = "text")]
     output: Output,
     /// Show the table until Ctrl-C: in place on a terminal; in a pipe again whenever something has changed, as one line with -o json.
@@ -26,24 +25,29 @@ pub(super) struct Args {
     watch: bool,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let args = &Args { source: args.source.in_namespace(), ..args };
     if args.watch {
         return watch(args, out, err);
     }
     match block_on(read(&args.source)) {
-        Ok(Found { answer: apps, caution }) => {
+        Ok(Found { answer: apps, caution, .. }) => {
             if let Some(caution) = caution {
                 writeln!(err, "warning: {caution}")?;
             }
-            match args.output {
-                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&apps)?)?,
-                Output::Text if apps.is_empty() => writeln!(out, "no Spark applications{}", args.source.place())?,
-                Output::Text => table(&apps, out)?,
-            }
+            args.output.write(&apps, names(&apps), out, |out| match apps.is_empty() {
+                true => writeln!(err, "no Spark applications{}", args.source.place_and_hint()),
+                false => lines(&apps, args.output).iter().try_for_each(|line| writeln!(out, "{line}")),
+            })?;
             Ok(OK)
         }
         Err(error) => failed(err, &error),
     }
+}
+
+/// What other commands accept.
+fn names(apps: &[AppReport]) -> impl Iterator<Item = String> {
+    apps.iter().map(AppReport::id)
 }
 
 async fn read(source: &Source) -> anyhow::Result<Found<Vec<AppReport>>> {
@@ -56,130 +60,120 @@ async fn read(source: &Source) -> anyhow::Result<Found<Vec<AppReport>>> {
 const PERIOD: Duration = Duration::from_secs(2);
 const PERIOD_OF_LISTS: Duration = Duration::from_secs(10);
 
-/// The table until Ctrl-C: applications that lack the most executors first, because a terminal has little room.
+/// The table until Ctrl-C.
 fn watch(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    let period = if args.source.debug.is_some() { PERIOD } else { PERIOD_OF_LISTS };
+    let period = if args.source.replica.is_some() { PERIOD } else { PERIOD_OF_LISTS };
     let view = async || {
-        let Found { answer: mut apps, caution } = read(&args.source).await?;
+        let Found { answer: apps, caution, .. } = read(&args.source).await?;
         let content = serde_json::to_string(&apps)?;
-        apps.sort_by_key(|app| Reverse((app.lacking().count(), !app.trouble().is_empty())));
-        let mut lines: Vec<String> = caution.map(|caution| format!("warning: {caution}")).into_iter().collect();
+        let mut shown: Vec<String> = caution.map(|caution| format!("warning: {caution}")).into_iter().collect();
         match args.output {
-            Output::Json => lines = vec![content.clone()],
-            Output::Text if apps.is_empty() => lines.push(format!("no Spark applications{}", args.source.place())),
-            Output::Text => {
-                let mut text = Vec::new();
-                let table = if io::stdout().is_terminal() { narrow_table } else { table };
-                table(&apps, &mut text)?;
-                lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+            Output::Json => shown = vec![content.clone()],
+            Output::Yaml => shown = vec![format!("---\n{}", serde_saphyr::to_string(&apps)?.trim_end())],
+            Output::Name => shown = names(&apps).collect(),
+            Output::Text | Output::Wide if apps.is_empty() => {
+                shown.push(format!("no Spark applications{}", args.source.place()));
             }
+            Output::Text | Output::Wide => shown.extend(lines(&apps, args.output)),
         }
-        Ok(View { content, lines })
+        Ok(View { content, lines: shown })
     };
-    block_on(async { Ok(live::show(period, args.output == Output::Text, view, out, err).await) })
+    block_on(async { Ok(live::show(period, args.output.is_text(), view, out, err).await) })
         .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// Columns that are shown only if a row has something in them, and what they have otherwise.
-const RARE: [(&str, &str); 7] = [
-    ("TERMINATING", "0"),
-    ("FAILED", "0"),
-    ("SUCCEEDED", "0"),
-    ("UNKNOWN", "0"),
-    ("TARGET", ""),
-    ("LACKS", "0"),
-    ("WHY", ""),
-];
-
-/// A row of the table: the name and the content of each cell.
-type Row = Vec<(&'static str, String)>;
-
-fn table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
+/// The table: what needs attention first.
+fn lines(apps: &[AppReport], output: Output) -> Vec<String> {
+    let mut apps: Vec<&AppReport> = apps.iter().collect();
+    apps.sort_by_key(|app| app.urgency());
     let now = clock::now();
-    let rows: Vec<Row> = apps.iter().map(|app| row(app, now)).collect();
-    print(rows, out)
+    if output == Output::Text && io::stdout().is_terminal() {
+        return narrow(&apps, usize::from(live::size().0), has_colors(), now);
+    }
+    wide(&apps, now)
 }
 
-fn row(app: &AppReport, now: Timestamp) -> Row {
-    use ExecutorPodState::{Deleted, Failed, Pending, Running, Succeeded, Terminating, Unknown};
-    let driver = match &app.driver.pod {
-        Some(pod) => format!("{pod} ({})", super::why::driver_state(app)),
-        None => app.driver_state().to_owned(),
-    };
-    let at_least = |target: &TargetReport| if target.at_least { "≥" } else { "" };
-    let last = app.exits.first().map(|exit| format!("{} {} {}", views::ago(&exit.at, now), exit.pod, exit.cause));
-    vec![
-        ("NAMESPACE", app.namespace.clone()),
-        ("NAME", app.shown_name().to_owned()),
-        ("APP", app.app.clone()),
-        ("DRIVER", driver),
-        ("RUNNING", count(app, &[Running])),
-        ("PENDING", count(app, &[Pending])),
-        ("TERMINATING", count(app, &[Terminating, Deleted])),
-        ("FAILED", count(app, &[Failed])),
-        ("SUCCEEDED", count(app, &[Succeeded])),
-        ("UNKNOWN", count(app, &[Unknown])),
-        (
-            "TARGET",
-            app.target.as_ref().map_or_else(String::new, |target| format!("{}{}", at_least(target), target.count)),
-        ),
-        ("LACKS", app.lacking().text()),
-        ("WHY", first_line(&app.trouble(), MAX_WHY)),
-        ("LAST EXIT", last.unwrap_or_default()),
-    ]
+/// All columns. An empty cell is `-`, so that a column is never missing.
+fn wide(apps: &[&AppReport], now: Timestamp) -> Vec<String> {
+    let head = [
+        "NAMESPACE",
+        "NAME",
+        "STATUS",
+        "RUNNING",
+        "TARGET",
+        "LACKS",
+        "PENDING",
+        "AGE",
+        "SINCE",
+        "ID",
+        "DRIVER",
+        "LAST EXIT",
+        "WHY",
+    ];
+    let rows = apps.iter().map(|app| {
+        let target = app.target.as_ref();
+        let target = target.map(|target| format!("{}{}", if target.at_least { "≥" } else { "" }, target.count));
+        let driver = app.driver.pod.as_ref().map(|pod| format!("{pod} ({})", super::why::driver_state(app)));
+        let last = app.exits.first().map(|exit| format!("{} {} {}", views::ago(&exit.at, now), exit.pod, exit.cause));
+        let cells = [
+            app.namespace.clone(),
+            app.shown_name().to_owned(),
+            app.status().as_str().to_owned(),
+            app.running().to_string(),
+            target.unwrap_or_default(),
+            app.lacking().text(),
+            app.states_text(),
+            age(app.started.as_deref(), now),
+            age(app.since(), now),
+            app.app.clone(),
+            driver.unwrap_or_else(|| app.driver_state().to_owned()),
+            last.unwrap_or_default(),
+            first_line(&app.trouble(), MAX_WHY),
+        ];
+        cells.map(|cell| if cell.is_empty() { "-".to_owned() } else { cell }).to_vec()
+    });
+    aligned(&std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect::<Vec<_>>(), 0)
+}
+
+fn age(time: Option<&str>, now: Timestamp) -> String {
+    let time = time.and_then(|time| time.parse::<Timestamp>().ok());
+    time.map_or_else(String::new, |time| views::age(now.duration_since(time).as_secs()))
 }
 
 /// The longest reason in a row.
-const MAX_WHY: usize = 100;
-/// The longest name in a row that has to fit on a terminal.
-const MAX_APP: usize = 32;
+const MAX_WHY: usize = 160;
+/// The shortest that is worth a column; names are cut for it.
+const MIN_WHY: usize = 20;
+/// The shortest name to which names are cut.
+const MIN_NAME: usize = 16;
 
-/// For a terminal, which cuts what does not fit: what matters most comes first.
-fn narrow_table(apps: &[AppReport], out: &mut dyn Write) -> io::Result<()> {
-    use ExecutorPodState::{Pending, Running};
-    let now = clock::now();
-    let rows = apps.iter().map(|app| {
-        let last = app.exits.first().map(|exit| format!("{} {}", views::ago(&exit.at, now), exit.cause));
-        vec![
-            ("APP", squeezed(&format!("{}/{}", app.namespace, app.shown_name()), MAX_APP)),
-            ("LACKS", app.lacking().text()),
-            ("RUN", count(app, &[Running])),
-            ("PEND", count(app, &[Pending])),
-            ("DRIVER", app.driver_state().to_owned()),
-            ("WHY", first_line(&app.trouble(), MAX_WHY)),
-            ("LAST EXIT", last.unwrap_or_default()),
+/// For a terminal of this width: what matters most comes first, and each line fits.
+fn narrow(apps: &[&AppReport], width: usize, has_colors: bool, now: Timestamp) -> Vec<String> {
+    let cells = |app: &AppReport| {
+        let name = format!("{}/{}", app.namespace, app.shown_name());
+        [
+            name,
+            app.status_text(),
+            app.running_text(),
+            age(app.started.as_deref(), now),
+            first_line(&app.trouble(), MAX_WHY),
         ]
-    });
-    print(rows.collect(), out)
-}
-
-fn print(rows: Vec<Row>, out: &mut dyn Write) -> io::Result<()> {
-    let is_shown = |at: usize, name: &str| {
-        let nothing = RARE.iter().find(|(rare, _)| *rare == name).map(|(_, nothing)| *nothing);
-        nothing.is_none_or(|nothing| rows.iter().any(|row| row.get(at).is_some_and(|(_, cell)| cell != nothing)))
     };
-    let head = rows.first().into_iter().flatten().enumerate();
-    let shown: Vec<(usize, &str)> =
-        head.map(|(at, (name, _))| (at, *name)).filter(|(at, name)| is_shown(*at, name)).collect();
-    let cells = |row: &Row| shown.iter().filter_map(|(at, _)| Some(row.get(*at)?.1.clone())).collect();
-    let head = shown.iter().map(|(_, name)| (*name).to_owned()).collect();
-    let all: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
-    output::table(&all, 0, out)
-}
-
-fn count(app: &AppReport, states: &[ExecutorPodState]) -> String {
-    let counts = states.iter().map(|state| app.executors.get(state.as_str()).copied().unwrap_or_default());
-    counts.sum::<usize>().to_string()
-}
-
-/// A name, cut in its middle: applications often differ at the end of their names.
-fn squeezed(name: &str, most: usize) -> String {
-    let length = name.chars().count();
-    if length <= most {
-        return name.to_owned();
+    let head = ["APPLICATION", "STATUS", "EXECUTORS", "AGE", "WHY"].map(str::to_owned);
+    let mut rows: Vec<[String; 5]> = std::iter::once(head).chain(apps.iter().map(|app| cells(app))).collect();
+    let widest = |rows: &[[String; 5]], column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let others: usize = (1..4).map(|column| widest(&rows, column) + 2).sum();
+    let most = width.saturating_sub(others + 2 + MIN_WHY).max(MIN_NAME);
+    for [name, ..] in &mut rows {
+        *name = squeezed(name, most);
     }
-    let end = most / 3;
-    name.chars().take(most - 1 - end).chain(['…']).chain(name.chars().skip(length - end)).collect()
+    let begin = widest(&rows, 0) + 2;
+    let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
+    let states = std::iter::once(String::new()).chain(apps.iter().map(|app| app.status_text()));
+    let fitted = aligned(&rows, 0).into_iter().map(|line| first_line(&line, width));
+    fitted.zip(states).map(|(line, state)| if has_colors { painted(&line, begin, &state) } else { line }).collect()
 }
 
 #[cfg(test)]
@@ -196,35 +190,51 @@ mod tests {
         .unwrap()
     }
 
-    #[test]
-    fn terminal_of_80_columns_shows_what_an_application_lacks_and_why() {
-        let mut out = Vec::new();
-        narrow_table(&[app("spark-0123456789abcdef0123456789abcdef")], &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        let lines: Vec<String> = text.lines().map(|line| line.chars().take(80).collect()).collect();
-        assert!(lines[0].contains("LACKS") && lines[0].contains("WHY"), "{text}");
-        assert!(lines[1].starts_with("team-a/spark-0123456"), "{text}");
-        assert!(lines[1].contains("789abcdef  11 ") && lines[1].contains("10 unschedulable"), "{text}");
+    fn now() -> Timestamp {
+        "2026-11-24T10:00:00Z".parse().unwrap()
     }
 
     #[test]
-    fn application_is_shown_by_its_name() {
+    fn each_line_fits_the_terminal_and_shows_what_an_application_lacks_and_why() {
+        let hash = app("spark-0123456789abcdef0123456789abcdef");
         let named = AppReport { name: "nightly-etl".to_owned(), ..app("spark-0123456789abcdef0123456789abcdef") };
-        let (mut narrow, mut wide) = (Vec::new(), Vec::new());
-        narrow_table(std::slice::from_ref(&named), &mut narrow).unwrap();
-        table(&[named], &mut wide).unwrap();
-        let (narrow, wide) = (String::from_utf8(narrow).unwrap(), String::from_utf8(wide).unwrap());
-        assert!(narrow.contains("team-a/nightly-etl  11 ") && !narrow.contains("abcdef"), "{narrow}");
-        assert!(wide.contains("team-a     nightly-etl  spark-0123456789abcdef0123456789abcdef"), "{wide}");
+        for width in [60, 80, 200] {
+            let lines = narrow(&[&hash, &named], width, false, now());
+            assert!(lines.iter().all(|line| line.chars().count() <= width), "{width}: {lines:?}");
+            assert!(lines[0].contains("STATUS") && lines[0].contains("WHY"), "{lines:?}");
+            assert!(lines[1].starts_with("team-a/spa") && lines[1].contains("lacks 11  1 of 12"), "{lines:?}");
+            assert!(lines[1].contains("No node has ro"), "{lines:?}");
+            assert!(lines[2].starts_with("team-a/nig") && !lines[2].contains("abcdef"), "{lines:?}");
+        }
+        let colored = narrow(&[&named], 80, true, now());
+        assert!(colored[1].contains("\x1b[31mlacks 11\x1b[0m") && !colored[0].contains('\x1b'), "{colored:?}");
     }
 
     #[test]
-    fn table_shows_why_and_leaves_out_columns_without_content() {
-        let mut out = Vec::new();
-        table(&[app("spark-1")], &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("10 unschedulable, 1 starting: lacks cpu") && text.contains("FAILED"), "{text}");
-        assert!(!text.contains("UNKNOWN") && !text.contains("SUCCEEDED"), "{text}");
-        assert_eq!(text.lines().next().unwrap().split_whitespace().last(), Some("EXIT"));
+    fn wide_table_has_every_column_whatever_the_applications_are() {
+        let named = AppReport { name: "nightly-etl".to_owned(), ..app("spark-0123456789abcdef0123456789abcdef") };
+        let lines = wide(&[&named], now());
+        let cells: Vec<&str> = lines[1].split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(
+            cells,
+            [
+                "team-a",
+                "nightly-etl",
+                "lacks",
+                "1",
+                "12",
+                "11",
+                "1 failed, 1 running",
+                "-",
+                "-",
+                "spark-0123456789abcdef0123456789abcdef",
+                "etl-driver (running)",
+                "-",
+                "No node has room (10): lacks cpu; starting (1)"
+            ]
+        );
+        let head: Vec<&str> = lines[0].split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(head.len(), cells.len());
+        assert_eq!(wide(&[], now())[0].split_whitespace().count(), head.len() + 1, "LAST EXIT has two words");
     }
 }

@@ -193,7 +193,7 @@ mod tests {
         };
         assert_eq!(
             of(&["sta"]),
-            "status\tShow the state of applications, by submission id, label or application id: a row for each driver\n:4\n"
+            "status\tShow applications by their drivers: a row for each, by name, submission id, executor or label. `apps` shows executors\n:4\n"
         );
         assert!(of(&[""]).contains("\nkill\t") && of(&[""]).ends_with(":4\n"), "{}", of(&[""]));
         assert_eq!(

@@ -30,22 +30,18 @@ enum By {
     Cause,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
-    if args.source.debug.is_none() {
-        let error = "expected --debug URL: only the leader of a running spark-usher measures costs \
-            (kubectl port-forward, and --debug http://127.0.0.1:6060)";
-        return failed(err, &anyhow::anyhow!(error));
-    }
+pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let args = &Args { source: args.source.in_namespace(), ..args };
     let query = format!("/debug/cost?{}", args.source.namespace_query().trim_start_matches('&'));
-    match block_on(args.source.query(&query, |_, _| CostReport::default())) {
-        Ok(Found { answer: report, caution }) => {
+    match block_on(args.source.ask(&query)) {
+        Ok(Found { answer: report, caution, .. }) => {
+            let report: CostReport = report;
             if let Some(caution) = caution {
                 writeln!(err, "warning: {caution}")?;
             }
-            match args.output {
-                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?,
-                Output::Text => print(&report, args, out)?,
-            }
+            let mut names: Vec<String> = report.applications.iter().filter_map(CostRow::id).collect();
+            names.dedup();
+            args.output.write(&report, names, out, |out| print(&report, args, out))?;
             Ok(OK)
         }
         Err(error) => failed(err, &error),
@@ -63,12 +59,17 @@ fn print(report: &CostReport, args: &Args, out: &mut dyn Write) -> io::Result<()
     };
     let key = |row: &CostRow| match args.by {
         By::Namespace => vec![row.namespace.clone(), row.cause.clone()],
-        By::Application => vec![row.namespace.clone(), row.app.clone().unwrap_or_default(), row.cause.clone()],
+        By::Application => vec![
+            row.namespace.clone(),
+            row.name.clone().unwrap_or_default(),
+            row.app.clone().unwrap_or_default(),
+            row.cause.clone(),
+        ],
         By::Cause => vec![row.cause.clone()],
     };
     let head: &[&str] = match args.by {
         By::Namespace => &["NAMESPACE", "CAUSE"],
-        By::Application => &["NAMESPACE", "APP", "CAUSE"],
+        By::Application => &["NAMESPACE", "NAME", "ID", "CAUSE"],
         By::Cause => &["CAUSE"],
     };
     let rows = if args.by == By::Application { &report.applications } else { &report.namespaces };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::output::{FAILED, OK, Output, UNREADABLE, plain};
+use super::output::{FAILED, OK, Output, UNREADABLE, no_names, plain};
 use crate::admission::{self, Decision, Operation, ValidationContext};
 use crate::annotations::Overrides;
 use crate::config::{self, Config};
@@ -52,12 +52,12 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    if args.output == Output::Name {
+        return no_names(err);
+    }
     match explain(args) {
         Ok(explained) => {
-            match args.output {
-                Output::Json => writeln!(out, "{:#}", explained.to_json())?,
-                Output::Text => explained.print(out)?,
-            }
+            args.output.write(&explained.to_json(), [], out, |out| explained.print(out))?;
             Ok(if explained.allowed { OK } else { FAILED })
         }
         Err(error) => {

@@ -33,6 +33,9 @@ mod submit;
 mod submit_help;
 mod submit_options;
 mod timeline;
+#[cfg(feature = "sandbox")]
+mod trial;
+mod version;
 mod watch;
 mod why;
 
@@ -63,14 +66,14 @@ enum Command {
     Explain(explain::Args),
     /// Submit an application as spark-submit does in cluster mode, without a JVM.
     Submit(submit::Args),
-    /// Show the state of applications, by submission id, label or application id: a row for each driver.
+    /// Show applications by their drivers: a row for each, by name, submission id, executor or label. `apps` shows executors.
     Status(status::Args),
     /// Stop applications: delete their drivers' pods, after a question.
     Kill(kill::Args),
     /// Show what happens to applications until they have ended: changes of state, and the driver's log. Patterns and labels are watched
     /// until Ctrl-C.
     Watch(watch::Args),
-    /// List every Spark application: its driver, its executors by state, and its last executor exit.
+    /// List Spark applications by their executors: what each lacks, and why. `status` shows drivers.
     Apps(apps::Args),
     /// Explain why an executor exited or does not start. For an application, list all of its anomalies.
     Why(why::Args),
@@ -85,6 +88,8 @@ enum Command {
     /// Print admission policies that the API server evaluates itself: one that sets the ownerReferences of executors while
     /// the webhook is unavailable, or (--validating) policies that deny pods without the webhook.
     Policy(policy::Args),
+    /// Print the version.
+    Version(version::Args),
     /// Print a script that completes commands and options in a shell.
     Completion(completion::Args),
     /// Write the manual pages.
@@ -125,12 +130,13 @@ impl Cli {
             Command::Status(args) => status::run(args, &mut out, &mut err),
             Command::Kill(args) => kill::run(&args, &mut out, &mut err),
             Command::Watch(args) => watch::run(args, &mut out, &mut err),
+            Command::Version(args) => version::run(&args, &mut out, &mut err),
             Command::Completion(args) => completion::run(&args, Cli::of_program(), &mut out),
             Command::Man(args) => completion::man(&args, Cli::of_program(), &mut err),
-            Command::Apps(args) => apps::run(&args, &mut out, &mut err),
+            Command::Apps(args) => apps::run(args, &mut out, &mut err),
             Command::Why(args) => why::run(args, &mut out, &mut err),
-            Command::Cost(args) => cost::run(&args, &mut out, &mut err),
-            Command::Nodes(args) => nodes::run(&args, &mut out, &mut err),
+            Command::Cost(args) => cost::run(args, &mut out, &mut err),
+            Command::Nodes(args) => nodes::run(args, &mut out, &mut err),
             Command::Config(args) => config::run(&args, &mut out, &mut err),
             Command::Doctor(args) => doctor::run(&args, &mut out, &mut err),
             Command::Policy(args) => policy::run(&args, &mut out, &mut err),

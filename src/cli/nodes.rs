@@ -19,47 +19,45 @@ pub(super) struct Args {
     output: Output,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    let args = &Args { source: args.source.in_namespace(), ..args };
     let name = args.name.as_deref();
     let now = || Now { at: clock::instant(), wall: clock::now() };
     let own = |snapshot: &_, history: &_| views::nodes(snapshot, history, None, now());
     match block_on(args.source.query("/debug/nodes", own)) {
-        Ok(Found { answer: mut report, caution }) => {
+        Ok(Found { answer: mut report, caution, by_replica, .. }) => {
             if let Some(caution) = caution {
                 writeln!(err, "warning: {caution}")?;
             }
-            if args.source.debug.is_none() {
+            if !by_replica {
                 writeln!(
                     err,
-                    "note: nodes are judged by the default settings and by existing pods only; --debug shows what spark-usher knows"
+                    "note: nodes are judged by the default settings and by existing pods only; the leader knows more"
                 )?;
             }
             if let Some(name) = name {
                 report.nodes.retain(|node| node.name == name);
             }
-            match args.output {
-                Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?,
-                Output::Text => match name {
-                    Some(name) => {
-                        let Some(node) = report.nodes.first() else {
-                            writeln!(err, "nothing is known against node {name}{}", args.source.place())?;
-                            return Ok(FAILED);
-                        };
-                        one(node, out)?;
-                    }
-                    None => all(&report, args, out)?,
-                },
+            if let Some(name) = name.filter(|_| report.nodes.is_empty() && args.output.is_text()) {
+                let place = if by_replica { String::new() } else { args.source.place() };
+                writeln!(err, "nothing is known against node {name}{place}")?;
+                return Ok(FAILED);
             }
+            let names = report.nodes.iter().map(|node| node.name.clone());
+            args.output.write(&report, names, out, |out| match report.nodes.first().filter(|_| name.is_some()) {
+                Some(node) => one(node, out),
+                None => all(&report, if by_replica { String::new() } else { args.source.place() }, out),
+            })?;
             Ok(OK)
         }
         Err(error) => failed(err, &error),
     }
 }
 
-fn all(report: &NodesReport, args: &Args, out: &mut dyn Write) -> io::Result<()> {
+fn all(report: &NodesReport, place: String, out: &mut dyn Write) -> io::Result<()> {
     if report.nodes.is_empty() {
         let of = if report.total > 0 { format!(" on any of {} nodes", report.total) } else { String::new() };
-        return writeln!(out, "no executor failed by the fault of a node{of}{}", args.source.place());
+        return writeln!(out, "no executor failed by the fault of a node{of}{place}");
     }
     let now = clock::now();
     let head = ["NODE", "STATE", "KUBELET", "FAULTS", "LAST", "SCHEDULERS", "EXCLUDED"].map(str::to_owned);

@@ -3,15 +3,52 @@
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
+use serde::Serialize;
+
 use crate::text::steers;
 
-/// Output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+/// Output format; the same for all commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
-    /// Human-readable text.
+    /// For people; on a terminal it fits the width.
+    #[default]
     Text,
+    /// For people, with all columns.
+    Wide,
     /// JSON.
     Json,
+    /// YAML.
+    Yaml,
+    /// Names only, a line each, as other commands accept them.
+    Name,
+}
+
+impl Output {
+    /// Whether it is text for people.
+    pub(super) fn is_text(self) -> bool {
+        matches!(self, Output::Text | Output::Wide)
+    }
+
+    /// Writes an answer: as JSON, as YAML, as its names, or as `text` does.
+    pub(super) fn write<T: Serialize>(
+        self,
+        answer: &T,
+        names: impl IntoIterator<Item = String>,
+        out: &mut dyn Write,
+        text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self {
+            Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(answer)?),
+            Output::Yaml => write!(out, "{}", serde_saphyr::to_string(answer).map_err(io::Error::other)?),
+            Output::Name => names.into_iter().try_for_each(|name| writeln!(out, "{}", plain(&name))),
+            Output::Text | Output::Wide => text(out),
+        }
+    }
+}
+
+/// Prints that a command has no names to print.
+pub(super) fn no_names(err: &mut dyn Write) -> io::Result<u8> {
+    wrong(err, "-o text, wide, json or yaml: this command's answer has no names")
 }
 
 /// Text from pods is controlled by tenants: removes everything that could control a terminal.

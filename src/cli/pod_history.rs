@@ -16,10 +16,9 @@ const MAX_WAIT: Duration = Duration::from_secs(3);
 /// At most this many PodGroups of an application are asked for Events.
 const MAX_GROUPS: usize = 3;
 
-/// Adds the histories. Returns why pods and Events could not be read, if so: the histories have the rest then.
-pub(super) async fn add(source: &Source, report: &mut WhyReport) -> Option<String> {
+/// Adds the histories. `is_needed`: whether nobody but the API server has answered. Returns why pods and Events could not be read, if so: the histories have the rest then.
+pub(super) async fn add(source: &Source, report: &mut WhyReport, is_needed: bool) -> Option<String> {
     // A running spark-usher has answered already: the API server may be out of reach.
-    let is_needed = source.debug.is_none();
     let limit = if is_needed { Duration::MAX } else { MAX_WAIT };
     let (cluster, mut problem) = match tokio::time::timeout(limit, source.reach()).await {
         Ok(Ok(cluster)) => (Some(cluster.client), None),
@@ -29,7 +28,7 @@ pub(super) async fn add(source: &Source, report: &mut WhyReport) -> Option<Strin
     let mut reader = Reader { client: cluster, problem: &mut problem };
     let mut histories = Vec::new();
     let mut done = BTreeSet::new();
-    for Of { app, what: executor } in report.executors.iter().take(MAX_HISTORIES) {
+    for Of { app, what: executor, .. } in report.executors.iter().take(MAX_HISTORIES) {
         let mut history = reader.pod(namespace(app), &executor.pod, Some(&executor.uid)).await;
         executor.driver_row.iter().for_each(|row| history.driver_row(row));
         let exits = report.exits.iter().filter(|exit| exit.what.uid == executor.uid);
@@ -38,7 +37,7 @@ pub(super) async fn add(source: &Source, report: &mut WhyReport) -> Option<Strin
         histories.push(history.finish(&format!("{}/{}", namespace(app), executor.pod)));
     }
     let left = report.exits.iter().filter(|exit| !done.contains(exit.what.uid.as_str()));
-    for Of { app, what: exit } in left.take(MAX_HISTORIES.saturating_sub(histories.len())) {
+    for Of { app, what: exit, .. } in left.take(MAX_HISTORIES.saturating_sub(histories.len())) {
         let mut history = reader.pod(namespace(app), &exit.pod, Some(&exit.uid)).await;
         exit.driver_row.iter().for_each(|row| history.driver_row(row));
         history.exit(exit, false);
@@ -87,7 +86,7 @@ impl Reader<'_> {
         }
         app.exits.iter().for_each(|exit| history.exit(exit, true));
         app.deletions.iter().for_each(|deletion| history.deletion(deletion));
-        history.finish(&format!("{}/{}", app.namespace, app.app))
+        history.finish(&app.title())
     }
 }
 

@@ -1,17 +1,20 @@
-//! Data source of `apps` and `why`: a running spark-usher, or the API server itself.
+//! Data source of `apps`, `why`, `nodes` and `cost`: the leader of a running spark-usher, a replica, or the API server itself.
 
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::Uri;
+use hyper::{Response, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
 use super::api_server::ApiServer;
+use super::output::one_line;
 use crate::cluster::client::Brief;
-use crate::cluster::{client, list};
+use crate::cluster::list::{self, Listing};
+use crate::cluster::{client, leader_forward};
 use crate::http::debug;
 use crate::snapshot::Snapshot;
 use crate::text::{is_dns_label, shown};
@@ -26,17 +29,26 @@ const MAX_ANSWER: usize = 256 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Source {
-    /// URL of the debug listener of a running spark-usher, such as http://127.0.0.1:6060 (kubectl port-forward). It also
-    /// reports exits of executors whose pods no longer exist. Without it the API server is queried, which has existing pods
-    /// only.
-    #[arg(long, value_name = "URL", env = "SPARK_USHER_DEBUG")]
-    pub(super) debug: Option<Uri>,
+    /// Ask this replica instead of the leader: the URL of its debug listener, such as http://127.0.0.1:6060 (kubectl port-forward).
+    #[arg(long, value_name = "URL", env = "SPARK_USHER_REPLICA")]
+    pub(super) replica: Option<Uri>,
+    /// Namespace in which spark-usher is installed. Its leader is asked through a port-forward, with the rights of the kubeconfig: it knows
+    /// exits of pods that no longer exist, views of drivers, findings and costs. Without those rights pods, ConfigMaps and Events that the
+    /// kubeconfig may read are all that is known.
+    #[arg(long, value_name = "NAMESPACE", env = "SPARK_USHER_NAMESPACE", default_value = "spark-usher", value_parser = namespace)]
+    usher_namespace: String,
+    /// Name of the Lease of that spark-usher (leaderElection.leaseName in the chart).
+    #[arg(long, value_name = "NAME", env = "SPARK_USHER_LEASE", default_value = "spark-usher")]
+    usher_lease: String,
+    /// Do not ask the leader, only the API server.
+    #[arg(long, conflicts_with = "replica", env = "SPARK_USHER_NO_LEADER", value_parser = clap::builder::FalseyValueParser::new())]
+    no_leader: bool,
     #[command(flatten)]
     server: ApiServer,
-    /// Namespace; the default is all namespaces.
+    /// Namespace; the default is that of the kubeconfig's context, and with --replica all.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = namespace)]
     pub(super) namespace: Option<String>,
-    /// All namespaces; the default.
+    /// All namespaces.
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     all_namespaces: bool,
 }
@@ -53,28 +65,53 @@ pub(super) fn namespace(text: &str) -> Result<String, String> {
 pub(super) struct Found<T> {
     /// The answer.
     pub(super) answer: T,
-    /// A warning about the replica that answered.
+    /// What the reader has to know about it: what the replica that answered does not know, or that none was asked.
     pub(super) caution: Option<String>,
+    /// Whether a replica answered, and not only the API server.
+    pub(super) by_replica: bool,
+    /// Since when what has exited is remembered, RFC 3339.
+    pub(super) since: Option<String>,
 }
 
-const MAY_BE_OLD: &str = "this replica knows no leader: it may not reach the API server, and its data may be stale";
-
 impl Source {
-    /// Queries a running spark-usher, or computes the answer from a snapshot of the API server's objects.
+    /// The same, in the namespace of the context unless another one or all of them are named. A replica may be one of another cluster than
+    /// the context's: it is asked for all.
+    pub(super) fn in_namespace(mut self) -> Source {
+        if self.namespace.is_none() && !self.all_namespaces && self.replica.is_none() {
+            self.namespace = Some(self.server.named_namespace().unwrap_or_else(|| "default".to_owned()));
+        }
+        self
+    }
+
+    /// Asks a replica, or computes the answer from a snapshot of the API server's objects.
     pub(super) async fn query<T: DeserializeOwned>(
         &self,
         path_and_query: &str,
         own: impl FnOnce(&Snapshot, &History) -> T,
     ) -> anyhow::Result<Found<T>> {
-        if let Some(debug) = &self.debug {
-            return match tokio::time::timeout(ANSWER_TIMEOUT, get(debug, path_and_query)).await {
-                Ok(outcome) => outcome.with_context(|| format!("--debug {debug}")),
-                Err(_) => bail!("--debug {debug}: no answer within {ANSWER_TIMEOUT:?}"),
-            };
+        if let Some(replica) = &self.replica {
+            return self.ask_replica(replica, path_and_query).await;
         }
         let cluster = self.reach().await?;
+        let why = if self.no_leader {
+            None
+        } else {
+            match self.ask_leader(&cluster, path_and_query).await {
+                Ok(found) => return Ok(found),
+                Err(why) => Some(why),
+            }
+        };
         match tokio::time::timeout(REQUEST_TIMEOUT, list::list(&cluster.client, self.namespace.as_deref())).await {
-            Ok(Ok((snapshot, history))) => Ok(Found { answer: own(&snapshot, &history), caution: None }),
+            Ok(Ok(Listing { snapshot, history, left_out })) => {
+                let answer = own(&snapshot, &history);
+                let cut = left_out.into_iter().collect::<Vec<_>>().join(", ");
+                let cut = Some(cut).filter(|cut| !cut.is_empty());
+                let cut = cut.map(|cut| format!("not all {cut} were read: there are too many; -n names a namespace"));
+                let without = why.map(|why| format!("{WITHOUT_LEADER} ({why}; --no-leader does not ask)"));
+                let caution = without.into_iter().chain(cut).reduce(|all, one| format!("{all}; {one}"));
+                // The API server's words, and those of whatever listens at the leader's port.
+                Ok(Found { answer, caution: caution.map(|caution| one_line(&caution)), by_replica: false, since: None })
+            }
             Ok(Err(error)) => {
                 let is_denied = matches!(&error, kube::Error::Api(status) if status.code == 403);
                 let hint = if is_denied && self.namespace.is_none() {
@@ -86,6 +123,52 @@ impl Source {
             }
             Err(_) => bail!("{}: the list of pods did not complete within {REQUEST_TIMEOUT:?}", cluster.server),
         }
+    }
+
+    /// Asks the leader, or the replica that is named, for what nobody else knows.
+    pub(super) async fn ask<T: DeserializeOwned>(&self, path_and_query: &str) -> anyhow::Result<Found<T>> {
+        if let Some(replica) = &self.replica {
+            return self.ask_replica(replica, path_and_query).await;
+        }
+        if self.no_leader {
+            bail!(
+                "only the leader of a running spark-usher knows this: --no-leader, or SPARK_USHER_NO_LEADER, does not ask it"
+            );
+        }
+        let cluster = self.reach().await?;
+        let asked = self.ask_leader(&cluster, path_and_query).await;
+        asked
+            .map_err(|why| anyhow::anyhow!("only the leader of a running spark-usher knows this: {why}{}", self.hint()))
+    }
+
+    /// What to do if the leader cannot be asked.
+    fn hint(&self) -> String {
+        format!(
+            "; expected spark-usher in namespace {} (--usher-namespace, --usher-lease) and the rights to get its Lease and pods and to forward to them \
+             (pods/portforward: get and create), or --replica URL",
+            self.usher_namespace
+        )
+    }
+
+    async fn ask_replica<T: DeserializeOwned>(&self, replica: &Uri, path_and_query: &str) -> anyhow::Result<Found<T>> {
+        match tokio::time::timeout(ANSWER_TIMEOUT, get(replica, path_and_query)).await {
+            Ok(outcome) => outcome.and_then(read).with_context(|| format!("--replica {replica}")),
+            Err(_) => bail!("--replica {replica}: no answer within {ANSWER_TIMEOUT:?}"),
+        }
+    }
+
+    /// Asks the leader; an error says why that is not possible.
+    async fn ask_leader<T: DeserializeOwned>(
+        &self,
+        cluster: &client::Cluster,
+        path_and_query: &str,
+    ) -> Result<Found<T>, String> {
+        let leader = leader_forward::find(&cluster.client, &self.usher_namespace, &self.usher_lease).await?;
+        let answer = leader.get(&cluster.client, path_and_query, MAX_ANSWER);
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, answer).await;
+        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_TIMEOUT:?}")));
+        let of_leader = |why: String| format!("leader {}/{}: {why}", self.usher_namespace, leader.pod);
+        read(answer.map_err(of_leader)?).map_err(|error| of_leader(format!("{error:#}")))
     }
 
     /// Describes a pod of that name that belongs to no application: its namespace, and the labels that it lacks.
@@ -110,35 +193,56 @@ impl Source {
         self.namespace.as_ref().map_or_else(String::new, |namespace| format!(" in namespace {namespace}"))
     }
 
+    /// The same, and how to see more than that.
+    pub(super) fn place_and_hint(&self) -> String {
+        let hint = if self.namespace.is_some() { "; -A shows all namespaces" } else { "" };
+        self.place() + hint
+    }
+
     /// `&namespace=…`, or empty.
     pub(super) fn namespace_query(&self) -> String {
         self.namespace.as_ref().map_or_else(String::new, |namespace| format!("&namespace={namespace}"))
     }
 }
 
-async fn get<T: DeserializeOwned>(base: &Uri, path_and_query: &str) -> anyhow::Result<Found<T>> {
+/// What is said where nobody but the API server was asked.
+const WITHOUT_LEADER: &str =
+    "the leader of spark-usher was not asked, so findings, views of drivers and exits of deleted pods are missing";
+const MAY_BE_OLD: &str = "this replica knows no leader: it may not reach the API server, and its data may be stale";
+const FOLLOWS: &str = "this replica follows, and its leader knows more: views of drivers, shortages under dynamic allocation, findings and costs";
+
+async fn get(base: &Uri, path_and_query: &str) -> anyhow::Result<Response<Bytes>> {
     let (Some("http"), Some(authority)) = (base.scheme_str(), base.authority()) else {
         bail!("expected a URL such as http://127.0.0.1:6060");
     };
     let uri: Uri = format!("http://{authority}{path_and_query}").parse()?;
-    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<bytes::Bytes>>();
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let response = client.get(uri).await.map_err(|error| {
         anyhow::anyhow!("{}; expected spark-usher's debug listener: is kubectl port-forward running?", Brief(&error))
     })?;
+    let (parts, body) = response.into_parts();
+    let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| anyhow::anyhow!(error))?;
+    Ok(Response::from_parts(parts, body.to_bytes()))
+}
+
+/// Reads a replica's answer.
+fn read<T: DeserializeOwned>(response: Response<Bytes>) -> anyhow::Result<Found<T>> {
     let status = response.status();
-    let header = |name| response.headers().get(name).cloned();
-    let (leader_state, unseen) = (header(debug::LEADER_STATE_HEADER), header(debug::UNSEEN_HEADER));
-    let body =
-        Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(|error| anyhow::anyhow!(error))?;
-    let body = body.to_bytes();
-    let Some(leader_state) = leader_state.filter(|_| status.is_success()) else {
-        let body = String::from_utf8_lossy(&body);
+    let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let Some(leader_state) = header(debug::LEADER_STATE_HEADER).filter(|_| status.is_success()) else {
+        let body = String::from_utf8_lossy(response.body());
         let body = body.trim().chars().take(200).collect::<String>();
         bail!("{status} {body}: expected spark-usher's debug listener (port 6060, or the one in --debug-listen)");
     };
-    let answer = serde_json::from_slice(&body).context("expected a response of spark-usher's debug listener")?;
-    let unseen = unseen.as_ref().and_then(|unseen| unseen.to_str().ok());
+    let unseen = header(debug::UNSEEN_HEADER);
     let unseen =
         unseen.map(|unseen| format!("this replica does not see {}: its data is incomplete or stale", shown(unseen)));
-    Ok(Found { answer, caution: unseen.or_else(|| (leader_state == "no-leader").then(|| MAY_BE_OLD.to_owned())) })
+    let caution = unseen.or_else(|| match leader_state {
+        "no-leader" => Some(MAY_BE_OLD.to_owned()),
+        "follower" => Some(FOLLOWS.to_owned()),
+        _ => None,
+    });
+    let answer =
+        serde_json::from_slice(response.body()).context("expected a response of spark-usher's debug listener")?;
+    Ok(Found { answer, caution, by_replica: true, since: header(debug::SINCE_HEADER).map(shown) })
 }

@@ -24,6 +24,7 @@ use crate::telemetry::log;
 use crate::tls::ca::Authority;
 use crate::tls::load::load;
 use crate::tls::rotation::{self, Lifetimes};
+use crate::ui::{LinkTemplate, Links};
 
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)] // Arguments that a user adds override those of the chart.
@@ -49,6 +50,14 @@ pub(super) struct Args {
     /// because a web site can let its own name resolve to it.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     debug_hosts: Vec<String>,
+    /// Where the web page links to the Spark UI of a running driver: a URL in which {namespace}, {id}, {name} and {driver} stand for the
+    /// application's namespace, id (spark-app-selector), name and driver's pod.
+    #[arg(long, value_name = "URL", conflicts_with = "no_web_page")]
+    spark_ui_url: Option<LinkTemplate>,
+    /// Where the web page links to an application in a history server, such as https://history.example.com/history/{id}/jobs/; with the
+    /// same placeholders.
+    #[arg(long, value_name = "URL", conflicts_with = "no_web_page")]
+    history_server_url: Option<LinkTemplate>,
     /// Secret in spark-usher's namespace that stores the serving certificate. The leader creates and renews the certificate,
     /// and writes its CA into the webhook configurations.
     #[arg(long, value_name = "NAME", requires = "tls_names", conflicts_with_all = ["tls_cert", "self_signed_for"])]
@@ -182,7 +191,8 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         webhook: args.webhook_listen,
         metrics: args.metrics_listen,
         debug: Some(args.debug_listen),
-        ui: !args.no_web_page,
+        page: (!args.no_web_page)
+            .then(|| Links { spark_ui: args.spark_ui_url.clone(), history_server: args.history_server_url.clone() }),
         debug_hosts: args.debug_hosts.clone(),
         certificate: certificate(args, &namespace)?,
         validating_policies: args.validating_policies.clone(),

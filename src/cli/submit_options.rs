@@ -1,6 +1,7 @@
 //! The options of `spark-usher submit` that spark-submit does not have.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::api_server::ApiServer;
 use super::submit_help::is_switch;
@@ -135,6 +136,7 @@ impl Own {
     /// The API server, with what the configuration says about it.
     pub(super) fn server(&self, conf: &SparkConf) -> Result<ApiServer, SubmitError> {
         Ok(ApiServer {
+            request_timeout: Duration::ZERO,
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
             master: conf.get("spark.master").map(str::to_owned),

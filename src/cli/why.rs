@@ -1,6 +1,6 @@
 //! `spark-usher why POD|APP`: why an executor exited, hangs or does not start; for an application, all its anomalies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use anstream::{AutoStream, ColorChoice};
@@ -54,17 +54,21 @@ pub(super) fn run(mut args: Args, out: &mut dyn Write, err: &mut dyn Write) -> i
         (Some(own), _) => args.source.namespace = Some(own.clone()),
         _ => {}
     }
+    args.source = args.source.in_namespace();
     let (args, name) = (&args, args.name.name.as_str());
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/why?name={name}{}", args.source.namespace_query());
     let own = |snapshot: &_, history: &_| views::why(snapshot, history, name, namespace, clock::now());
     let read = async {
         let mut found = args.source.query(&query, own).await?;
-        let problem =
-            if found.answer.is_empty() { None } else { super::pod_history::add(&args.source, &mut found.answer).await };
+        let problem = if found.answer.is_empty() {
+            None
+        } else {
+            super::pod_history::add(&args.source, &mut found.answer, !found.by_replica).await
+        };
         Ok((found, problem))
     };
-    let (Found { answer: found, caution }, problem) = match block_on(read) {
+    let (Found { answer: found, caution, by_replica, since }, problem) = match block_on(read) {
         Ok(found) => found,
         Err(error) => return failed(err, &error),
     };
@@ -74,37 +78,48 @@ pub(super) fn run(mut args: Args, out: &mut dyn Write, err: &mut dyn Write) -> i
     if let Some(caution) = caution {
         writeln!(err, "warning: {caution}")?;
     }
-    if args.output == Output::Json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&found)?)?;
-    } else if found.is_empty() {
-        writeln!(err, "{}", plain(&nothing(args)))?;
-    } else {
+    if found.is_empty() && !matches!(args.output, Output::Json | Output::Yaml) {
+        writeln!(err, "{}", plain(&nothing(args, by_replica, since.as_deref())))?;
+        return Ok(FAILED);
+    }
+    args.output.write(&found, names(&found), out, |out| {
         // Not in a pipe, and not with NO_COLOR.
         let color = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-        print_report(&found, clock::now(), color, out)?;
-    }
+        print_report(&found, clock::now(), color, out)
+    })?;
     Ok(if found.is_empty() { FAILED } else { OK })
 }
 
+/// The applications, and the pods with the namespaces of theirs.
+fn names(found: &WhyReport) -> impl Iterator<Item = String> {
+    let of = |app: &str, pod: &str| format!("{}:{pod}", app.split('/').next().unwrap_or_default());
+    let executors = found.executors.iter().map(move |executor| of(&executor.app, &executor.what.pod));
+    let exits = found.exits.iter().map(move |exit| of(&exit.app, &exit.what.pod));
+    let pods: BTreeSet<String> = executors.chain(exits).collect();
+    found.apps.iter().map(AppReport::id).chain(pods)
+}
+
 /// Why there is no result.
-fn nothing(args: &Args) -> String {
-    let name = &args.name.name;
-    let hint = if args.source.debug.is_some() {
-        "it may have exited too long ago, or before this replica started".to_owned()
-    } else {
-        match block_on(args.source.unselected_pod(name)) {
-            Ok(Some(unselected)) => return format!("no information about {name}: {unselected}"),
-            Ok(None) => "its pod may be deleted: a running spark-usher still reports its exit (--debug)".to_owned(),
-            Err(error) => format!("{error:#}"),
+fn nothing(args: &Args, by_replica: bool, since: Option<&str>) -> String {
+    let (name, place) = (&args.name.name, args.source.place());
+    // The API server may be out of reach of whoever names a replica.
+    let is_reached = args.source.replica.is_none();
+    let unselected = if is_reached { block_on(args.source.unselected_pod(name)) } else { Ok(None) };
+    let hint = match (unselected, since) {
+        (Ok(Some(unselected)), _) => return format!("no information about {name}: {unselected}"),
+        (_, Some(since)) => {
+            format!("it may have exited before {since}, since when this replica remembers exits, or too long ago")
         }
+        (Err(error), None) if !by_replica => format!("{error:#}"),
+        _ => "its pod may be deleted: the leader of a running spark-usher still reports its exit".to_owned(),
     };
-    let place = args.source.place();
-    format!("no information about {name}: no Spark pod and no application{place} has that name; {hint}")
+    let everywhere = if place.is_empty() { "" } else { "; -A looks everywhere" };
+    format!("no information about {name}: no Spark pod and no application{place} has that name; {hint}{everywhere}")
 }
 
 fn print_report(found: &WhyReport, now: Timestamp, color: bool, out: &mut dyn Write) -> io::Result<()> {
-    for Of { app, what: executor } in &found.executors {
-        report_line!(out, "{}  executor {} of {app}", executor.pod, number(executor.id))?;
+    for of @ Of { what: executor, .. } in &found.executors {
+        report_line!(out, "{}  executor {} of {}", executor.pod, number(executor.id), of.title())?;
         present(executor, out)?;
         // An executor that exited and whose pod still exists is shown once.
         for exit in found.exits.iter().filter(|exit| exit.what.uid == executor.uid) {
@@ -113,7 +128,8 @@ fn print_report(found: &WhyReport, now: Timestamp, color: bool, out: &mut dyn Wr
         }
     }
     let is_there = |uid: &str| found.executors.iter().any(|executor| executor.what.uid == uid);
-    for Of { app, what: exit } in found.exits.iter().filter(|exit| !is_there(&exit.what.uid)) {
+    for of @ Of { what: exit, .. } in found.exits.iter().filter(|exit| !is_there(&exit.what.uid)) {
+        let app = of.title();
         report_line!(out, "{}  executor {} of {app}; its pod no longer exists", exit.pod, number(exit.id))?;
         report_line!(out, "  exited    {}", when(&exit.at, now))?;
         ended(exit, true, out)?;

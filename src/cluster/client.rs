@@ -13,6 +13,7 @@ use kube::client::{ClientBuilder, ConfigExt};
 use kube::config::{AuthInfo, Context, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::Service;
+use tower::timeout::TimeoutLayer;
 use tower_http::decompression::DecompressionLayer;
 
 use super::proxy;
@@ -300,6 +301,8 @@ where
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let http = hyper_util::client::legacy::Builder::new(TokioExecutor::new()).build(connector);
     let service = tower::ServiceBuilder::new()
+        // Until the headers of the answer: a watch may last longer.
+        .option_layer(config.read_timeout.map(TimeoutLayer::new))
         .layer(config.base_uri_layer())
         .layer(decompression(compressed))
         .option_layer(config.auth_layer()?)

@@ -15,6 +15,7 @@ pub mod driver_log;
 pub mod drivers;
 mod evidence;
 mod forbidden;
+pub mod leader_forward;
 pub mod lease;
 pub mod limit;
 pub mod list;

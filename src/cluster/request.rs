@@ -72,7 +72,11 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Client(error) => {
-                matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_))
+                !has_timed_out(error)
+                    && matches!(
+                        error,
+                        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)
+                    )
             }
             Error::Api(status) => status.code == 429 || status.code >= 500,
             _ => false,
@@ -86,7 +90,7 @@ impl Error {
             Error::Api(status) => status.code >= 500,
             // It was answered, but the answer cannot be read.
             Error::Client(kube::Error::SerdeError(_)) | Error::Malformed(_) => true,
-            Error::Client(error) => may_be_sent(error),
+            Error::Client(error) => has_timed_out(error) || may_be_sent(error),
             _ => false,
         }
     }
@@ -101,6 +105,12 @@ impl Error {
     pub fn is_stale(&self) -> bool {
         matches!(self, Error::Conflict(_) | Error::NotFound(_))
     }
+}
+
+/// Whether the request reached the client's own timeout (`--request-timeout`).
+fn has_timed_out(error: &kube::Error) -> bool {
+    let mut causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());
+    causes.any(|error| error.is::<tower::timeout::error::Elapsed>())
 }
 
 /// Whether the request may have been sent: a connection was made. A request that fails before, such as for want of credentials, was not.

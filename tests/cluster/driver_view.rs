@@ -35,7 +35,7 @@ async fn reports_show_what_a_driver_says_about_its_executors() {
     assert!(!metrics.contains(r#"spark_usher_driver_polls_total{outcome="view"} 0"#), "{metrics}");
     assert!(metrics.contains(r#"spark_usher_driver_polls_total{outcome="forbidden"} 0"#), "{metrics}");
     let debug = format!("http://{}", replica.debug);
-    let why = std::process::Command::new(program()).args(["why", APP, "--debug", &debug]).output().unwrap();
+    let why = std::process::Command::new(program()).args(["why", APP, "--replica", &debug]).output().unwrap();
     let why = String::from_utf8(why.stdout).unwrap();
     assert!(why.contains("view      its driver has 2 executors registered") && why.contains("it wants 7"), "{why}");
     assert!(why.contains("it counts on executors that have no live pod: 9"), "{why}");

@@ -310,25 +310,25 @@ async fn exits_reach_log_metrics_event_and_cli_and_labels_wait_for_driver_grace(
         (out.status.code(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
     };
     let debug = format!("http://{}", replica.debug);
-    let (code, text, error) = ask(&["why", "nb-exec-4", "--debug", &debug]);
+    let (code, text, error) = ask(&["why", "nb-exec-4", "--replica", &debug]);
     assert_eq!(code, Some(0), "{error}");
     assert!(text.contains("cause     deleted: The pod was deleted."), "{text}");
     let kubeconfig = cluster.folder().join("one.kubeconfig").display().to_string();
-    let (code, text, error) = ask(&["why", "nb-exec-1", "--kubeconfig", &kubeconfig]);
+    let (code, text, error) = ask(&["why", "nb-exec-1", "-A", "--kubeconfig", &kubeconfig]);
     assert_eq!(code, Some(0), "{error}");
     assert!(text.contains("labelled inactive by spark-usher"), "{text}");
-    let (code, _, error) = ask(&["why", "nb-exec-4", "--kubeconfig", &kubeconfig]);
+    let (code, _, error) = ask(&["why", "nb-exec-4", "-A", "--kubeconfig", &kubeconfig]);
     assert_eq!(code, Some(1));
     assert!(error.contains("no information about nb-exec-4"), "{error}");
     let (_, text, error) = ask(&["apps", "--kubeconfig", &kubeconfig, "--namespace", &cluster.namespace]);
     assert!(text.contains("nb-driver (running)") && text.contains(APP), "{text}{error}");
-    let (_, text, _) = ask(&["apps", "-A", "-o", "json", "--debug", &debug]);
+    let (_, text, _) = ask(&["apps", "-A", "-o", "json", "--replica", &debug]);
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap()[0]["driver"]["liveness"], "alive");
-    let (_, text, error) = ask(&["why", APP, "--debug", &debug]);
+    let (_, text, error) = ask(&["why", APP, "--replica", &debug]);
     assert!(text.contains("  driver    nb-driver (running)"), "{text}{error}");
     assert!(text.contains("  exits     1 completed, 1 deleted, 2 oom-killed"), "{text}");
     // A finished executor whose pod still exists is printed once.
-    let (_, text, _) = ask(&["why", "pod/nb-exec-1", "--debug", &debug]);
+    let (_, text, _) = ask(&["why", "pod/nb-exec-1", "--replica", &debug]);
     assert_eq!(text.matches("nb-exec-1  executor 1 of").count(), 1, "{text}");
     assert!(text.contains("cause     oom-killed") && text.contains("state     failed"), "{text}");
 
@@ -345,12 +345,12 @@ async fn exits_reach_log_metrics_event_and_cli_and_labels_wait_for_driver_grace(
     stray.0["metadata"]["namespace"] = cluster.namespace.clone().into();
     cluster.pod_by(&cluster.client, &stray).await;
     let of = ["--kubeconfig", &kubeconfig];
-    assert_error(&["why", "stray", of[0], of[1]], &["exists, but it has no label spark-app-selector"]);
-    assert_error(&["why", "nb-exec-4", "-n", "other", "--debug", &debug], &["in namespace other"]);
-    assert_error(&["apps", "-n", "No Such", "--debug", &debug], &["expected a namespace"]);
+    assert_error(&["why", "stray", "-A", of[0], of[1]], &["exists, but it has no label spark-app-selector"]);
+    assert_error(&["why", "nb-exec-4", "-n", "other", "--replica", &debug], &["in namespace other"]);
+    assert_error(&["apps", "-n", "No Such", "--replica", &debug], &["expected a namespace"]);
     let metrics = format!("http://{}", replica.metrics);
-    assert_error(&["apps", "--debug", &metrics], &["404", "expected spark-usher's debug listener (port 6060"]);
-    assert_error(&["apps", "--debug", "http://127.0.0.1:1"], &["refused", "is kubectl port-forward running?"]);
+    assert_error(&["apps", "--replica", &metrics], &["404", "expected spark-usher's debug listener (port 6060"]);
+    assert_error(&["apps", "--replica", "http://127.0.0.1:1"], &["refused", "is kubectl port-forward running?"]);
     let unreachable = cluster.folder().join("unreachable.kubeconfig").display().to_string();
     std::fs::write(
         &unreachable,
@@ -358,8 +358,16 @@ async fn exits_reach_log_metrics_event_and_cli_and_labels_wait_for_driver_grace(
     )
     .unwrap();
     assert_error(&["apps", "--kubeconfig", &unreachable], &["127.0.0.2"]);
-    let (code, text, _) = ask(&["apps", "-n", "other", "--debug", &debug]);
-    assert_eq!((code, &*text), (Some(0), "no Spark applications in namespace other\n"));
+    let (code, text, error) = ask(&["apps", "-n", "other", "--replica", &debug]);
+    assert_eq!(
+        (code, &*text, &*error),
+        (Some(0), "", "no Spark applications in namespace other; -A shows all namespaces\n")
+    );
+    // Names are what other commands accept.
+    let (_, names, _) = ask(&["apps", "-A", "-o", "name", "--replica", &debug]);
+    assert_eq!(names, format!("{}:{APP}\n", cluster.namespace));
+    let (code, yaml, error) = ask(&["why", names.trim(), "-o", "yaml", "--replica", &debug]);
+    assert!(code == Some(0) && yaml.contains(&format!("  app: {APP}\n")), "{yaml}{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

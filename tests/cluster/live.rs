@@ -17,7 +17,7 @@ async fn applications_are_printed_again_when_something_has_changed() {
     cluster.pod_by(&cluster.client, &pod("one").executor_of("spark-one", 1)).await;
     let debug = format!("http://{}", app.debug().unwrap());
     let mut command = tokio::process::Command::new(program());
-    command.args(["apps", "--watch", "-o", "json", "-n", &cluster.namespace, "--debug", &debug]);
+    command.args(["apps", "--watch", "-o", "json", "-n", &cluster.namespace, "--replica", &debug]);
     let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = async || -> Vec<String> {
@@ -34,7 +34,7 @@ async fn applications_are_printed_again_when_something_has_changed() {
 #[test]
 fn first_read_that_fails_is_an_error() {
     let done = std::process::Command::new(program())
-        .args(["apps", "--watch", "--debug", "http://127.0.0.1:9"])
+        .args(["apps", "--watch", "--replica", "http://127.0.0.1:9"])
         .output()
         .unwrap();
     assert_eq!(done.status.code(), Some(1));

@@ -48,7 +48,7 @@ async fn create_node(cluster: &Cluster, name: &str) -> String {
 /// What `spark-usher nodes ARGS` prints.
 fn nodes(app_debug: &str, args: &[&str]) -> (bool, String) {
     let done =
-        std::process::Command::new(program()).arg("nodes").args(args).args(["--debug", app_debug]).output().unwrap();
+        std::process::Command::new(program()).arg("nodes").args(args).args(["--replica", app_debug]).output().unwrap();
     let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
     (done.status.success(), text)
 }

@@ -33,7 +33,7 @@ async fn exists(cluster: &Cluster, name: &str) -> bool {
 /// What `why NAME` prints.
 fn why(replica: &Process, name: &str) -> String {
     let debug = format!("http://{}", replica.debug);
-    let why = std::process::Command::new(program()).args(["why", name, "--debug", &debug]).output().unwrap();
+    let why = std::process::Command::new(program()).args(["why", name, "--replica", &debug]).output().unwrap();
     String::from_utf8(why.stdout).unwrap()
 }
 
@@ -96,7 +96,7 @@ async fn cost_of_executors_that_do_no_work_is_measured() {
     let replica = Process::start(&cluster, "r0", "recovery: {act: false}", &cluster.kubeconfig());
     eventually("the replica leads", async || replica.leads()).await;
     let debug = format!("http://{}", replica.debug);
-    let (code, text) = cost(&["--debug", &debug]);
+    let (code, text) = cost(&["--replica", &debug]);
     assert!(code == Some(0) && text.starts_with("nothing measured: "), "{text}");
     cluster.phase("nb-driver", "Failed").await;
     // Rounds follow changes, at most every five seconds.
@@ -108,18 +108,20 @@ async fn cost_of_executors_that_do_no_work_is_measured() {
     let measured = async || replica.debug("/debug/cost").await["namespaces"][0]["coreSeconds"].as_f64().is_some();
     eventually("the orphans are measured", measured).await;
     for (by, head) in [("namespace", "NAMESPACE"), ("application", "NAMESPACE"), ("cause", "CAUSE")] {
-        let (code, text) = cost(&["--debug", &debug, "--by", by]);
+        let (code, text) = cost(&["--replica", &debug, "--by", by]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(code == Some(0) && lines[0].starts_with("requested by executors that did no work, since "), "{text}");
         assert!(lines[1].starts_with(head) && lines[1].ends_with("CORE-HOURS  GIB-HOURS"), "{text}");
         assert!(lines[2].contains("orphaned") && lines.len() == 3, "{text}");
     }
-    let (_, other) = cost(&["--debug", &debug, "-n", "elsewhere", "-o", "json"]);
+    let (_, other) = cost(&["--replica", &debug, "-n", "elsewhere", "-o", "json"]);
     assert_eq!(serde_json::from_str::<Value>(&other).unwrap()["namespaces"], json!([]));
     let metrics = crate::support::process::get(replica.metrics, "/metrics").await;
     assert!(metrics.contains(r#"spark_usher_wasted_core_seconds_total{cause="orphaned""#), "{metrics}");
-    let (code, text) = cost(&[]);
-    assert!(code == Some(1) && text.contains("expected --debug URL: only the leader"), "{text}");
+    let (code, text) = cost(&["--no-leader"]);
+    let expected =
+        "only the leader of a running spark-usher knows this: --no-leader, or SPARK_USHER_NO_LEADER, does not ask it";
+    assert!(code == Some(1) && text.contains(expected), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -352,10 +352,10 @@ async fn why_shows_the_history_of_a_driver_that_never_started_and_of_an_executor
             .await;
     }
     let id = format!("{namespace}:pi-driver");
-    let (code, out, err) = run(&cluster, &["why", &id]).await;
+    let (code, out, err) = run(&cluster, &["why", &id, "--no-leader"]).await;
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
     let history: Vec<&str> = out.lines().skip_while(|line| !line.starts_with("history of")).collect();
-    assert_eq!(history[0], format!("history of {namespace}/spark-1"), "{out}");
+    assert_eq!(history[0], format!("history of {namespace}/pi (spark-1)"), "{out}");
     assert!(history[1].contains("not scheduled since then: Unschedulable: 0/3 nodes are available"), "{out}");
     assert!(history[2].contains("kubelet: FailedMount: ConfigMap not found (3 times)"), "{out}");
     assert!(history[3].contains("the pod was created; no policy of spark-usher"), "{out}");
@@ -368,7 +368,7 @@ async fn why_shows_the_history_of_a_driver_that_never_started_and_of_an_executor
         json!({"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough cpu"}),
     )
     .await;
-    let (_, out, _) = run(&cluster, &["why", "pi-exec-1", "-o", "json"]).await;
+    let (_, out, _) = run(&cluster, &["why", "pi-exec-1", "-o", "json", "--no-leader"]).await;
     let report: Value = serde_json::from_str(&out).unwrap();
     let entries = report["histories"][0]["entries"].as_array().unwrap();
     assert!(

@@ -72,7 +72,7 @@ async fn pod_behind_a_gate_is_explained_by_its_workload() {
     // A replica reads it ten seconds after the pod waits.
     let replica = Process::start(&cluster, "r0", "policies: []", &cluster.kubeconfig());
     let debug = format!("http://{}", replica.debug);
-    eventually("a replica says it too", async || why("nb-exec-1", &["--debug", &debug]).contains(&decides)).await;
+    eventually("a replica says it too", async || why("nb-exec-1", &["--replica", &debug]).contains(&decides)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -153,7 +153,7 @@ async fn replica_that_does_not_see_pods_says_so_within_a_minute() {
     eventually("the metric shows it", async || gauge().await > 1e9).await;
     let apps = || {
         let debug = format!("http://{}", replica.debug);
-        let output = std::process::Command::new(program()).args(["apps", "--debug", &debug]).output().unwrap();
+        let output = std::process::Command::new(program()).args(["apps", "--replica", &debug]).output().unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
     tokio::time::timeout(Duration::from_secs(75), async {
@@ -174,7 +174,7 @@ async fn replica_that_does_not_see_pods_says_so_within_a_minute() {
     assert!(get(replica.debug, "/").await.contains("This replica does not see "));
     is_down.store(false, Ordering::SeqCst);
     tokio::time::timeout(Duration::from_secs(60), async {
-        while gauge().await != 0.0 || !unseen().await.is_empty() || !apps().is_empty() {
+        while gauge().await != 0.0 || !unseen().await.is_empty() || apps().contains("does not see") {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     })

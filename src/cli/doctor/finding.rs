@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::cli::output::plain;
+use crate::cli::output::{has_colors, is_screen, plain};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,26 @@ impl Grade {
             Grade::Warning => "warning",
             Grade::Unchecked => "unknown",
             Grade::Failed => "failed",
+        }
+    }
+
+    /// The same for a terminal.
+    fn mark(self) -> &'static str {
+        match self {
+            Grade::Ok => "✓",
+            Grade::Warning => "!",
+            Grade::Unchecked => "?",
+            Grade::Failed => "✗",
+        }
+    }
+
+    /// The color of the mark, as a parameter of SGR.
+    fn color(self) -> Option<u8> {
+        match self {
+            Grade::Ok => Some(32),
+            Grade::Warning => Some(33),
+            Grade::Unchecked => None,
+            Grade::Failed => Some(31),
         }
     }
 }
@@ -78,12 +98,61 @@ pub(super) fn readable<'f, T>(found: &'f Found<T>, what: &str, out: &mut Vec<Fin
     }
 }
 
+/// Prints findings, what does not work first: it is often the cause of the others. On a terminal each has a mark instead of a word.
 pub(super) fn print(findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
-    for finding in findings {
-        writeln!(out, "{:<8} {}", finding.grade.as_str(), plain(&finding.what))?;
+    lines(findings, is_screen(), has_colors()).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    out.flush()
+}
+
+fn lines(findings: &[Finding], has_marks: bool, has_colors: bool) -> Vec<String> {
+    let mut sorted: Vec<&Finding> = findings.iter().collect();
+    sorted.sort_by_key(|finding| finding.grade != Grade::Failed);
+    let width = if has_marks { 1 } else { 8 };
+    let mut all = Vec::new();
+    for finding in sorted {
+        let word = if has_marks { finding.grade.mark() } else { finding.grade.as_str() };
+        let word = format!("{word:<width$}");
+        let word = match finding.grade.color().filter(|_| has_colors) {
+            Some(color) => format!("\x1b[{color}m{word}\x1b[0m"),
+            None => word,
+        };
+        all.push(format!("{word} {}", plain(&finding.what)));
         if !finding.fix.is_empty() {
-            writeln!(out, "{:<8} → {}", "", plain(&finding.fix))?;
+            all.push(format!("{:<width$} → {}", "", plain(&finding.fix)));
         }
     }
-    out.flush()
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_work_comes_first_with_a_mark_on_a_terminal() {
+        let findings = [
+            Finding::ok("webhook"),
+            Finding::warning("old", "renew it"),
+            Finding::unchecked("hidden", ""),
+            Finding::failed("no\u{1b}[2J leader", "start it"),
+        ];
+        assert_eq!(
+            lines(&findings, false, false),
+            [
+                "failed   no\u{fffd}[2J leader",
+                "         → start it",
+                "ok       webhook",
+                "warning  old",
+                "         → renew it",
+                "unknown  hidden"
+            ]
+        );
+        let marked = lines(&findings, true, false);
+        assert_eq!(marked[..3], ["✗ no\u{fffd}[2J leader", "  → start it", "✓ webhook"]);
+        let colored = lines(&findings, true, true);
+        assert!(
+            colored[0].starts_with("\x1b[31m✗\x1b[0m no") && colored[2].starts_with("\x1b[32m✓\x1b[0m "),
+            "{colored:?}"
+        );
+    }
 }

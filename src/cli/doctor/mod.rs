@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::cli::output::{FAILED, OK, Output, block_on, failed};
+use crate::cli::output::{FAILED, OK, Output, block_on, failed, no_names};
 use crate::cluster::client::{self, Brief};
 use crate::manifests::rbac::{self, Named, Scope};
 use crate::runtime::clock;
@@ -42,6 +42,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
+    if args.output == Output::Name {
+        return no_names(err);
+    }
     if args.print_rbac {
         print_rules(args.output, out)?;
         return Ok(OK);
@@ -50,7 +53,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         return gang::run(&args.gang, &args.target, args.output, namespace, out, err);
     }
     let examined = block_on(async {
-        let cluster = client::connect(args.target.kubeconfig.as_deref(), args.target.context.as_deref()).await?;
+        let cluster = client::of(args.target.config().await?)?;
         let facts = gather::gather(&cluster.client, &args.target.namespace, &args.dry_run_namespace, clock::now())
             .await
             .map_err(|error| anyhow::anyhow!("{}: {}", cluster.server, Brief(&error)))?;
@@ -60,30 +63,26 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         Ok(findings) => findings,
         Err(error) => return failed(err, &error),
     };
-    match args.output {
-        Output::Json => {
-            writeln!(out, "{:#}", Value::Array(findings.iter().map(Finding::to_json).collect()))?;
-        }
-        Output::Text => print(&findings, out)?,
-    }
+    let list: Vec<Value> = findings.iter().map(Finding::to_json).collect();
+    args.output.write(&list, [], out, |out| print(&findings, out))?;
     let worst = findings.iter().map(|finding| finding.grade).max();
     let most = if args.strict { Grade::Warning } else { Grade::Unchecked };
     Ok(if worst > Some(most) { FAILED } else { OK })
 }
 
 fn print_rules(output: Output, out: &mut dyn Write) -> io::Result<()> {
-    let all = rbac::all();
-    if output == Output::Json {
-        let list = all.iter().map(|permission| {
-            json!({
-                "group": permission.group, "resource": permission.resource, "verbs": permission.verbs,
-                "scope": format!("{:?}", permission.scope), "named": permission.named != Named::Any,
-                "when": format!("{:?}", permission.when), "why": permission.why,
-            })
-        });
-        return writeln!(out, "{:#}", Value::Array(list.collect()));
-    }
-    for permission in all {
+    let list = rbac::all().into_iter().map(|permission| {
+        json!({
+            "group": permission.group, "resource": permission.resource, "verbs": permission.verbs,
+            "scope": format!("{:?}", permission.scope), "named": permission.named != Named::Any,
+            "when": format!("{:?}", permission.when), "why": permission.why,
+        })
+    });
+    output.write(&list.collect::<Vec<_>>(), [], out, rules)
+}
+
+fn rules(out: &mut dyn Write) -> io::Result<()> {
+    for permission in rbac::all() {
         let what = [permission.resource, if permission.group.is_empty() { "" } else { "." }, permission.group].concat();
         let scope = match permission.scope {
             Scope::Cluster => "cluster",

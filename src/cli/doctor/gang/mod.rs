@@ -100,14 +100,13 @@ pub(super) fn run(
         return failed(err, &error);
     }
     let mut report = Report::default();
-    // Text is printed row by row, JSON at the end.
-    let done = match output {
-        Output::Text => block_on(examine(args, target, namespace, &mut report, out)),
-        Output::Json => block_on(examine(args, target, namespace, &mut report, &mut io::sink())),
+    // Text is printed row by row, everything else at the end.
+    let done = if output.is_text() {
+        block_on(examine(args, target, namespace, &mut report, out))
+    } else {
+        block_on(examine(args, target, namespace, &mut report, &mut io::sink()))
     };
-    if output == Output::Json {
-        writeln!(out, "{:#}", report.to_json(namespace))?;
-    }
+    output.write(&report.to_json(namespace), [], out, |_| Ok(()))?;
     if let Err(error) = done {
         return failed(err, &error);
     }
@@ -124,7 +123,7 @@ async fn examine(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let config = client::configure(target.kubeconfig.as_deref(), target.context.as_deref()).await?;
+    let config = target.config().await?;
     let mut stage = Stage {
         client: client::of(config.clone())?.client,
         config,

@@ -1,0 +1,160 @@
+//! What a person learns without a port-forward of their own: from the leader, which the command line finds and reaches through the API
+//! server, or, without the rights to do that, from what their account may read in one namespace.
+
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use crate::support::cluster::{Cluster, eventually};
+use crate::support::operator::{finished, kubeconfig};
+use crate::support::process::program;
+use crate::support::{executor, pod};
+
+/// A command with this kubeconfig, whose context names no namespace.
+async fn ask(kubeconfig: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = std::process::Command::new(program());
+    command.args(arguments).args(["--kubeconfig", kubeconfig]);
+    finished(command).await
+}
+
+/// A kubeconfig with this token and this namespace in its context.
+fn kubeconfig_of(cluster: &Cluster, name: &str, token: &str) -> String {
+    let mut config: Value = serde_saphyr::from_str(&cluster.kubeconfig()).unwrap();
+    config["users"][0]["user"] = json!({"token": token});
+    config["contexts"][0]["context"]["namespace"] = json!(cluster.namespace);
+    let path = cluster.folder().join(format!("{name}.kubeconfig")).display().to_string();
+    std::fs::write(&path, serde_json::to_string(&config).unwrap()).unwrap();
+    path
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_find_the_leader_and_ask_it_through_the_api_server() {
+    let cluster = Cluster::start().await;
+    if cluster.is_real() {
+        return println!("skipped: there is no kubelet that forwards connections");
+    }
+    let mut leader = cluster.usher_named("", "usher-0_1a2b").await;
+    leader.has_synced().await;
+    let port = leader.debug().unwrap().port();
+    let arguments = json!([{"name": "c", "image": "i", "args": ["serve", format!("--debug-listen=127.0.0.1:{port}")]}]);
+    cluster.pod_by(&cluster.client, &pod("usher-0").spec("containers", arguments)).await;
+    cluster.run_at("usher-0", "127.0.0.1").await;
+    // Its Lease names it.
+    cluster.pod_by(&cluster.client, &executor(1)).await;
+    cluster.phase("nb-exec-1", "Running").await;
+    let path = kubeconfig(&cluster);
+    let namespace = cluster.namespace.as_str();
+    let asked = async |arguments: &[&str]| {
+        ask(&path, &[arguments, &["-n", namespace, "--usher-namespace", namespace]].concat()).await
+    };
+    eventually("the leader answers", async || {
+        let (_, out, err) = asked(&["apps", "-o", "name"]).await;
+        err.is_empty() && out.contains(namespace)
+    })
+    .await;
+    // Only a replica that watched it knows an executor that is gone.
+    cluster.pods().delete("nb-exec-1", &DeleteParams::default().grace_period(0)).await.unwrap();
+    eventually("the exit is known", async || {
+        let (code, out, _) = asked(&["why", "nb-exec-1"]).await;
+        code == Some(0) && out.contains("cause     deleted")
+    })
+    .await;
+    let (code, out, err) = asked(&["why", "nb-exec-1", "--no-leader"]).await;
+    assert!(code == Some(1) && err.contains("no Spark pod and no application"), "{out}{err}");
+    let (code, out, err) = asked(&["cost"]).await;
+    assert!(code == Some(0) && out.contains("nothing measured"), "{out}{err}");
+    let (code, out, err) = asked(&["nodes"]).await;
+    assert!(code == Some(0) && !err.contains("the leader knows more"), "{out}{err}");
+    assert!(out.contains("no executor failed by the fault of a node") && !out.contains("in namespace"), "{out}");
+    let (_, _, err) = asked(&["why", "no-such-pod"]).await;
+    assert!(err.contains("since when this replica remembers exits"), "{err}");
+    // The port that its pod states is not open.
+    let closed = json!([{"name": "c", "image": "i", "args": ["--debug-listen=127.0.0.1:9"]}]);
+    cluster.pods().delete("usher-0", &DeleteParams::default().grace_period(0)).await.unwrap();
+    cluster.pod_by(&cluster.client, &pod("usher-0").spec("containers", closed)).await;
+    cluster.run_at("usher-0", "127.0.0.1").await;
+    let (code, _, err) = asked(&["apps"]).await;
+    assert!(code == Some(0) && err.contains("the leader of spark-usher was not asked"), "{err}");
+    assert!(err.contains("failed to connect to localhost:9") && err.contains("--no-leader"), "{err}");
+    let (code, _, err) = asked(&["cost"]).await;
+    assert!(code == Some(1) && err.contains("only the leader of a running spark-usher knows this"), "{err}");
+    leader.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn team_with_a_role_in_one_namespace_sees_what_its_application_lacks_and_why() {
+    let cluster = Cluster::start_enforcing().await;
+    let namespace = cluster.namespace.as_str();
+    let (group, rules) = (
+        "rbac.authorization.k8s.io",
+        json!([
+        {"apiGroups": [""], "resources": ["pods", "configmaps", "events"], "verbs": ["get", "list"]}]),
+    );
+    cluster
+        .create(
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "team", "namespace": namespace}}),
+        )
+        .await;
+    cluster.create(json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": {"name": "team", "namespace": namespace},
+        "rules": rules})).await;
+    cluster.create(json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": {"name": "team", "namespace": namespace},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "team"},
+        "subjects": [{"kind": "ServiceAccount", "name": "team", "namespace": namespace}]})).await;
+    let path = kubeconfig_of(&cluster, "team", &cluster.token(namespace, "team", None).await);
+    let driver = pod("etl-driver").driver_of("spark-0123").label("spark-app-name", "nightly").conf_map("etl-conf");
+    cluster
+        .create(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "etl-conf", "namespace": namespace},
+        "data": {"spark.properties": "spark.executor.instances=3\n"}}),
+        )
+        .await;
+    cluster.pod_by(&cluster.client, &driver).await;
+    cluster.phase("etl-driver", "Running").await;
+    cluster.pod_by(&cluster.client, &pod("etl-exec-1").executor_of("spark-0123", 1)).await;
+    cluster.phase("etl-exec-1", "Running").await;
+    let (code, out, err) = ask(&path, &["apps", "-o", "wide"]).await;
+    assert_eq!(code, Some(0), "{err}");
+    let row: Vec<&str> = out.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..6], [namespace, "nightly", "lacks", "1", "3", "2"], "{out}");
+    assert!(err.contains("the leader of spark-usher was not asked") && err.contains("forbidden"), "{err}");
+    let (code, out, err) = ask(&path, &["why", "nightly"]).await;
+    assert!(code == Some(0) && out.contains("lacks     2 of 3 executors (spark.executor.instances)"), "{out}{err}");
+    let (code, out, err) = ask(&path, &["nodes"]).await;
+    assert!(code == Some(0), "{out}{err}");
+    let (code, _, err) = ask(&path, &["cost"]).await;
+    assert!(code == Some(1) && err.contains("pods/portforward"), "{err}");
+    // All namespaces are not theirs.
+    let (code, _, err) = ask(&path, &["apps", "-A", "--no-leader"]).await;
+    assert!(code == Some(1) && err.contains("--namespace NAMESPACE needs the right for one namespace only"), "{err}");
+    // What they may not read is not known, and no error.
+    let (code, out, _) = ask(&path, &["status", "nightly"]).await;
+    assert!(code == Some(0) && out.contains("etl-driver"), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn api_server_that_does_not_answer_is_not_waited_for_longer_than_the_timeout() {
+    // It accepts connections, and says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("silent.kubeconfig").display().to_string();
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]});
+    std::fs::write(&path, config.to_string()).unwrap();
+    let of_kubeconfig = ["--kubeconfig", &path];
+    let master = format!("k8s://{url}");
+    let of_master = ["--master", &master];
+    for (arguments, server) in [
+        (["doctor", "--request-timeout", "1s"], of_kubeconfig),
+        (["status", "--request-timeout", "1s"], of_kubeconfig),
+        (["status", "--request-timeout", "1s"], of_master),
+        (["apps", "--request-timeout", "1s"], of_kubeconfig),
+    ] {
+        let mut command = std::process::Command::new(program());
+        command.args(arguments).args(server).env("KUBECONFIG", "/nonexistent/config");
+        // Without the option it is 10 s, and 30 s for each of several attempts.
+        let done = tokio::time::timeout(std::time::Duration::from_secs(8), finished(command)).await;
+        let (code, _, err) = done.unwrap_or_else(|_| panic!("{arguments:?} {server:?} waits"));
+        assert!(code == Some(1) && err.contains("timed out"), "{arguments:?} {server:?}: {err}");
+    }
+}
