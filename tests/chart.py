@@ -69,6 +69,12 @@ MATRIX = {
         ["--no-web-page", "--debug-hosts=usher.example.com,usher", "kind: ServiceMonitor", "kind: PodMonitor", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
          "kind: ValidatingAdmissionPolicyBinding", "runbook_url: https://github.com/spark-usher/spark-usher/blob/main/docs/runbooks.md#sparkusherdown", "team: data"],
     ),
+    "alerts of one's own": (
+        {"metrics": {"prometheusRule": {"enabled": True, "alerts": {
+            "SparkUsherGangWaits": {"threshold": 7200000, "for": "15m", "severity": "info"}, "SparkUsherNodeSuspect": {"enabled": False},
+            "SparkUsherCertificateRefused": {"for": "1m"}, "SparkUsherWebhookFailing": {"threshold": 0.05}}}}},
+        ["expr: max(spark_usher_gang_waiting_seconds) > 7200000", "for: 15m", "severity: info", "for: 1m", "> 0.05", "alert: SparkUsherFindings"],
+    ),
     "links of the web page": (
         {"sparkUiUrl": "https://spark.example.com/{namespace}/{driver}/", "historyServerUrl": "https://history.example.com/history/{id}/jobs/"},
         ['"--spark-ui-url=https://spark.example.com/{namespace}/{driver}/"', '"--history-server-url=https://history.example.com/history/{id}/jobs/"'],
@@ -143,6 +149,14 @@ WRONG = {
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "kai"}}]}},
         "groups pods by their topmost owner",
     ),
+    "an alert that does not exist": (
+        {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"SparkUsherSlow": {"enabled": False}}}}}, "SparkUsherSlow: no alert has this name; expected one of SparkUsherDown,"),
+    "a setting that no alert has": (
+        {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"SparkUsherDown": {"after": "1m"}}}}}, "additional properties 'after' not allowed"),
+    "a threshold for an alert without one": (
+        {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"SparkUsherWatchStale": {"threshold": 9}}}}}, "more than one number, or with none"),
+    "a threshold that is no number": (
+        {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"SparkUsherGangWaits": {"threshold": "1h"}}}}}, "got string, want number"),
     "a policy with the name of the catch-all": ({"config": {"policies": [{"name": "default"}]}}, "expected another name"),
     "a fallback policy that would change the PodGroup": (
         {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "volcano"}, "gang": {"enabled": False}}]}},
@@ -303,6 +317,9 @@ def values_schema(usher):
         "shutdown.drainSeconds": {"type": "integer", "minimum": 0},
         "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string", "null"]},
         "webhook.namespaces": {"type": "array", "items": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"}},
+        "metrics.prometheusRule.alerts": {"type": "object", "additionalProperties": {
+            "type": "object", "additionalProperties": False, "properties": {
+                "enabled": {"type": "boolean"}, "threshold": {"type": "number"}, "for": {"type": "string"}, "severity": {"type": "string"}}}},
         "clusterDomain": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"},
     }
     for kind in ("mutating", "validating"):

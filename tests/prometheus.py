@@ -68,6 +68,8 @@ def get_json(port, path, **query):
 def dashboard_queries():
     dashboard = json.loads((FILES / "dashboard.json").read_text())
     for panel in dashboard["panels"]:
+        if panel["type"] != "row" and not panel.get("description"):
+            fail(f"a panel of the dashboard has no description: {panel['title']}")
         for target in panel.get("targets", []):
             yield panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m")
 
