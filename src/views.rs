@@ -100,10 +100,13 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
         let drives = || driver_names(snapshot, key, app, ends).any(|driver| driver == name);
         wanted(key) && (key.selector() == name || is_called() || drives())
     };
+    let mut apps = reports(snapshot, history, now, is_app);
+    // The last run first.
+    apps.sort_by(|one, other| other.started.cmp(&one.started));
     WhyReport {
         executors,
         exits: ended.into_iter().map(|exit| names.of_app(&exit.app, exit_report(snapshot, history, exit))).collect(),
-        apps: reports(snapshot, history, now, is_app),
+        apps,
         timelines: timelines(snapshot, history, is_app),
         histories: Vec::new(),
     }

@@ -11,7 +11,7 @@ use super::output::{OK, Output, aligned, block_on, failed, has_colors};
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::text::{first_line, squeezed};
-use crate::views::{self, AppReport};
+use crate::views::{self, AppReport, AppStatus};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -20,6 +20,9 @@ pub(super) struct Args {
     /// Output format. text fits a terminal; in a pipe, and with wide, every column is complete.
     #[arg(long, short, value_enum, default_value = "text")]
     output: Output,
+    /// On a terminal, also show applications that have ended.
+    #[arg(long, short)]
+    ended: bool,
     /// Show the table until Ctrl-C: in place on a terminal; in a pipe again whenever something has changed, as one line with -o json.
     #[arg(long, short)]
     watch: bool,
@@ -37,7 +40,7 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
             }
             args.output.write(&apps, names(&apps), out, |out| match apps.is_empty() {
                 true => writeln!(err, "no Spark applications{}", args.source.place_and_hint()),
-                false => lines(&apps, args.output).iter().try_for_each(|line| writeln!(out, "{line}")),
+                false => lines(&apps, args).iter().try_for_each(|line| writeln!(out, "{line}")),
             })?;
             Ok(OK)
         }
@@ -72,9 +75,9 @@ fn watch(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8
             Output::Yaml => shown = vec![format!("---\n{}", serde_saphyr::to_string(&apps)?.trim_end())],
             Output::Name => shown = names(&apps).collect(),
             Output::Text | Output::Wide if apps.is_empty() => {
-                shown.push(format!("no Spark applications{}", args.source.place()));
+                shown.push(format!("no Spark applications{}", args.source.place_and_hint()));
             }
-            Output::Text | Output::Wide => shown.extend(lines(&apps, args.output)),
+            Output::Text | Output::Wide => shown.extend(lines(&apps, args)),
         }
         Ok(View { content, lines: shown })
     };
@@ -82,15 +85,28 @@ fn watch(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8
         .unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// The table: what needs attention first.
-fn lines(apps: &[AppReport], output: Output) -> Vec<String> {
+/// The table: what needs attention first. A terminal has no room for what has ended.
+fn lines(apps: &[AppReport], args: &Args) -> Vec<String> {
     let mut apps: Vec<&AppReport> = apps.iter().collect();
     apps.sort_by_key(|app| app.urgency());
     let now = clock::now();
-    if output == Output::Text && io::stdout().is_terminal() {
-        return narrow(&apps, usize::from(live::size().0), has_colors(), now);
+    if args.output == Output::Text && io::stdout().is_terminal() {
+        let is_shown = |app: &&AppReport| args.ended || app.status() != AppStatus::Ended;
+        let (shown, left_out): (Vec<_>, Vec<_>) = apps.into_iter().partition(is_shown);
+        return for_terminal(&shown, &left_out, now);
     }
     wide(&apps, now)
+}
+
+fn for_terminal(shown: &[&AppReport], left_out: &[&AppReport], now: Timestamp) -> Vec<String> {
+    let table =
+        if shown.is_empty() { Vec::new() } else { narrow(shown, usize::from(live::size().0), has_colors(), now) };
+    let ended = match left_out.len() {
+        0 => None,
+        1 => Some("1 application has ended: --ended shows it".to_owned()),
+        count => Some(format!("{count} applications have ended: --ended shows them")),
+    };
+    table.into_iter().chain(ended).collect()
 }
 
 /// All columns. An empty cell is `-`, so that a column is never missing.
@@ -102,7 +118,7 @@ fn wide(apps: &[&AppReport], now: Timestamp) -> Vec<String> {
         "RUNNING",
         "TARGET",
         "LACKS",
-        "PENDING",
+        "STATES",
         "AGE",
         "SINCE",
         "ID",
@@ -128,7 +144,7 @@ fn wide(apps: &[&AppReport], now: Timestamp) -> Vec<String> {
             app.app.clone(),
             driver.unwrap_or_else(|| app.driver_state().to_owned()),
             last.unwrap_or_default(),
-            first_line(&app.trouble(), MAX_WHY),
+            first_line(&app.remark(), MAX_WHY),
         ];
         cells.map(|cell| if cell.is_empty() { "-".to_owned() } else { cell }).to_vec()
     });
@@ -142,35 +158,36 @@ fn age(time: Option<&str>, now: Timestamp) -> String {
 
 /// The longest reason in a row.
 const MAX_WHY: usize = 160;
-/// The shortest that is worth a column; names are cut for it.
-const MIN_WHY: usize = 20;
+/// How much of a terminal's width the reason has at least, in per cent; names are cut for it.
+const WHY_PER_CENT: usize = 40;
 /// The shortest name to which names are cut.
 const MIN_NAME: usize = 16;
+/// From this width on, the numbers of executors have a column beside the status, which has what is lacking.
+const WITH_NUMBERS: usize = 76;
 
 /// For a terminal of this width: what matters most comes first, and each line fits.
 fn narrow(apps: &[&AppReport], width: usize, has_colors: bool, now: Timestamp) -> Vec<String> {
-    let cells = |app: &AppReport| {
-        let name = format!("{}/{}", app.namespace, app.shown_name());
-        [
-            name,
-            app.status_text(),
-            app.running_text(),
-            age(app.started.as_deref(), now),
-            first_line(&app.trouble(), MAX_WHY),
-        ]
+    let has_numbers = width >= WITH_NUMBERS;
+    let row = |name: String, status: String, numbers: String, since: String, why: String| {
+        let numbers = has_numbers.then_some(numbers);
+        [name, status].into_iter().chain(numbers).chain([since, why]).collect::<Vec<_>>()
     };
-    let head = ["APPLICATION", "STATUS", "EXECUTORS", "AGE", "WHY"].map(str::to_owned);
-    let mut rows: Vec<[String; 5]> = std::iter::once(head).chain(apps.iter().map(|app| cells(app))).collect();
-    let widest = |rows: &[[String; 5]], column: usize| {
+    let head = ["APPLICATION", "STATUS", "EXECUTORS", "SINCE", "WHY"].map(str::to_owned);
+    let [a, b, c, d, e] = head;
+    let mut rows = vec![row(a, b, c, d, e)];
+    rows.extend(apps.iter().map(|app| {
+        let since = age(app.since().or(app.started.as_deref()), now);
+        let why = first_line(&app.remark(), MAX_WHY);
+        row(format!("{}:{}", app.namespace, app.shown_name()), app.status_text(), app.running_text(), since, why)
+    }));
+    let widest = |rows: &[Vec<String>], column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
-    let others: usize = (1..4).map(|column| widest(&rows, column) + 2).sum();
-    let most = width.saturating_sub(others + 2 + MIN_WHY).max(MIN_NAME);
-    for [name, ..] in &mut rows {
-        *name = squeezed(name, most);
-    }
+    let why = if has_numbers { 4 } else { 3 };
+    let others: usize = (1..why).map(|column| widest(&rows, column) + 2).sum();
+    let most = width.saturating_sub(others + 2 + width * WHY_PER_CENT / 100).max(MIN_NAME);
+    rows.iter_mut().filter_map(|row| row.first_mut()).for_each(|name| *name = squeezed(name, most));
     let begin = widest(&rows, 0) + 2;
-    let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
     let states = std::iter::once(String::new()).chain(apps.iter().map(|app| app.status_text()));
     let fitted = aligned(&rows, 0).into_iter().map(|line| first_line(&line, width));
     fitted.zip(states).map(|(line, state)| if has_colors { painted(&line, begin, &state) } else { line }).collect()
@@ -202,12 +219,22 @@ mod tests {
             let lines = narrow(&[&hash, &named], width, false, now());
             assert!(lines.iter().all(|line| line.chars().count() <= width), "{width}: {lines:?}");
             assert!(lines[0].contains("STATUS") && lines[0].contains("WHY"), "{lines:?}");
-            assert!(lines[1].starts_with("team-a/spa") && lines[1].contains("lacks 11  1 of 12"), "{lines:?}");
-            assert!(lines[1].contains("No node has ro"), "{lines:?}");
-            assert!(lines[2].starts_with("team-a/nig") && !lines[2].contains("abcdef"), "{lines:?}");
+            assert_eq!(lines[0].contains("EXECUTORS"), width > 60, "{lines:?}");
+            assert!(lines[1].starts_with("team-a:spa") && lines[1].contains("  lacks 11  "), "{lines:?}");
+            assert!(lines[1].contains("No node has room (10"), "{lines:?}");
+            assert!(lines[2].starts_with("team-a:nig") && !lines[2].contains("abcdef"), "{lines:?}");
         }
         let colored = narrow(&[&named], 80, true, now());
         assert!(colored[1].contains("\x1b[31mlacks 11\x1b[0m") && !colored[0].contains('\x1b'), "{colored:?}");
+    }
+
+    #[test]
+    fn a_terminal_leaves_out_what_has_ended_and_says_so() {
+        let named = AppReport { name: "nightly-etl".to_owned(), ..app("spark-1") };
+        let lines = for_terminal(&[&named], &[&named, &named], now());
+        assert_eq!((lines.len(), lines[2].as_str()), (3, "2 applications have ended: --ended shows them"));
+        assert_eq!(for_terminal(&[], &[&named], now()), ["1 application has ended: --ended shows it"]);
+        assert_eq!(for_terminal(&[&named], &[], now()).len(), 2);
     }
 
     #[test]
@@ -235,6 +262,7 @@ mod tests {
         );
         let head: Vec<&str> = lines[0].split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
         assert_eq!(head.len(), cells.len());
+        assert_eq!(head[..8], ["NAMESPACE", "NAME", "STATUS", "RUNNING", "TARGET", "LACKS", "STATES", "AGE"]);
         assert_eq!(wide(&[], now())[0].split_whitespace().count(), head.len() + 1, "LAST EXIT has two words");
     }
 }

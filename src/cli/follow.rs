@@ -384,6 +384,14 @@ mod tests {
             "2026-11-25T03:00:00Z  n:d  deleted      its phase was Failed"
         );
         let event = event(&Change::State(failed), now);
+        let written = |output| {
+            let mut out = Vec::new();
+            data(output, &event, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let yaml = written(Output::Yaml);
+        assert!(yaml.starts_with("---\n") && yaml.contains("\nsubmissionId: ") && yaml.ends_with('\n'), "{yaml}");
+        assert_eq!(written(Output::Json).lines().count(), 1);
         assert_eq!(
             (&event["event"], &event["submissionId"], &event["state"]),
             (&json!("state"), &json!("n:d"), &json!("failed"))

@@ -10,10 +10,10 @@ use crate::text::steers;
 /// Output format; the same for all commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
-    /// For people; on a terminal it fits the width.
+    /// For people.
     #[default]
     Text,
-    /// For people, with all columns.
+    /// For people, with all columns of a table.
     Wide,
     /// JSON.
     Json,

@@ -114,7 +114,7 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(debug) = usher.as_ref().and_then(App::debug) {
         writeln!(out, "spark-usher runs beside it, and its webhooks are registered")?;
         writeln!(out, "  web page  http://{debug}/")?;
-        writeln!(out, "  spark-usher apps --replica http://{debug}")?;
+        writeln!(out, "  spark-usher apps --kubeconfig {path} -A")?;
     }
     out.flush()?;
     let usher_failed = async {

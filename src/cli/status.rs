@@ -66,7 +66,8 @@ fn print(
         writeln!(err, "error: {}", one_line(&missing(selection, id, *why)))?;
     }
     if drivers.is_empty() && found.missing.is_empty() && output.is_text() {
-        let place = selection.namespace.as_ref().map_or_else(String::new, |name| format!(" in namespace {name}"));
+        let place = selection.namespace.as_ref();
+        let place = place.map_or_else(String::new, |name| format!(" in namespace {name}; -A shows all namespaces"));
         writeln!(err, "no drivers{place}")?;
     }
     Ok(if found.missing.is_empty() { OK } else { FAILED })

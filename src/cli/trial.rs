@@ -27,8 +27,9 @@ use crate::tls::ca::Authority;
 use crate::tls::load::load;
 use crate::ui::Links;
 
-/// Its namespace: that of its Lease and Secrets.
-const NAMESPACE: &str = "default";
+/// Its namespace, that of its Lease and Secrets, and the name of its pod: so the command line finds it as in a cluster.
+const NAMESPACE: &str = "spark-usher";
+const POD: &str = "spark-usher-0";
 /// How often a changed policy file is noticed.
 const FILE_POLL: Duration = Duration::from_secs(2);
 
@@ -44,6 +45,9 @@ pub(super) async fn start(
     let certificate = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now())?;
     let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let duration = Duration::from_secs(4);
+    let admin = sandbox.client(sandbox.admin_token())?;
+    make(&admin, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}), "namespaces")
+        .await?;
     let app = App::start(Options {
         cluster: Cluster::by(sandbox.client(sandbox.admin_token())?, NAMESPACE),
         webhook: free,
@@ -66,7 +70,7 @@ pub(super) async fn start(
         election: Election {
             namespace: NAMESPACE.to_owned(),
             name: "spark-usher".to_owned(),
-            identity: lease::identity("sandbox"),
+            identity: lease::identity(POD),
             duration,
             period: duration / 4,
         },
@@ -76,7 +80,13 @@ pub(super) async fn start(
         drain: Duration::from_secs(1),
     })
     .await?;
-    let admin = sandbox.client(sandbox.admin_token())?;
+    let debug = app.debug().map(|debug| format!("--debug-listen={debug}"));
+    let container = json!({"name": "spark-usher", "image": "spark-usher", "args": ["serve", debug]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "namespace": NAMESPACE}, "spec": {"containers": [container]}});
+    let pods: Api<DynamicObject> = Api::namespaced_with(admin.clone(), NAMESPACE, &resource("", "v1", "Pod", "pods"));
+    pods.create(&PostParams::default(), &serde_json::from_value(pod)?)
+        .await
+        .context("cannot create the pod of spark-usher")?;
     let url = |path: &str| format!("https://127.0.0.1:{}/{path}", app.webhook().port());
     make(&admin, webhooks::mutating(&url("mutate"), authority.pem(), namespaces), "mutatingwebhookconfigurations")
         .await?;

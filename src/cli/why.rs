@@ -18,7 +18,7 @@ use crate::views::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Name of a pod, or an application by its app selector, its driver's pod or its submission id (NAMESPACE:POD).
+    /// [NAMESPACE:]NAME: an application by its name or id, a driver's pod, or an executor's.
     #[arg(value_parser = name)]
     name: Name,
     #[command(flatten)]
@@ -39,9 +39,10 @@ fn name(text: &str) -> Result<Name, String> {
     match SubmissionId::parse(text) {
         Ok(SubmissionId { namespace, names: Names::Exact(name), .. }) => Ok(Name { namespace, name }),
         Ok(_) => Err("expected one name, without a pattern".to_owned()),
-        Err(_) => Err("expected the name of a pod, the app selector (label spark-app-selector) of an application, or a submission id, \
-                       NAMESPACE:POD"
-            .to_owned()),
+        Err(_) => Err(
+            "expected [NAMESPACE:]NAME, the name or the id of an application (label spark-app-selector), or of a pod"
+                .to_owned(),
+        ),
     }
 }
 

@@ -97,7 +97,7 @@ causes! {
     OomKilled = "oom-killed", "out of memory (container)", Application, Memory;
     /// A signal killed the executor, and it is unknown who sent it: no OOM kill, eviction or deletion is reported. Raise
     /// spark.executor.memoryOverhead, and look into the kernel log of the node (dmesg).
-    Killed = "killed", "killed by an unknown signal", Unknown, Unexplained;
+    Killed = "killed", "killed, sender unknown", Unknown, Unexplained;
     /// Another container of the pod failed.
     CompanionFailed = "companion-failed", "another container failed", Others, Application;
     /// An init container of the pod failed.

@@ -12,6 +12,7 @@ use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::{DriverPhase, DriverPod, Exceeded, Executor, Snapshot, Stage};
 use crate::spark::ids::AppKey;
+use crate::spark::state::ExecutorPodState;
 use crate::time::whole_second;
 
 /// Exits within this time explain executors that do not exist.
@@ -71,8 +72,11 @@ pub fn shortage<'v>(
     };
     let mut running: Vec<&Executor> = Vec::new();
     let (mut pending, mut terminating, mut member) = (0, Vec::new(), None);
-    for executor in executors.filter(|executor| executor.is_live()) {
+    let mut succeeded: Vec<&str> = Vec::new();
+    for executor in executors {
         match executor.stage() {
+            _ if executor.state == ExecutorPodState::Succeeded => succeeded.push(&executor.uid),
+            _ if !executor.is_live() => {}
             _ if executor.deleting => terminating.push(executor),
             Stage::Unscheduled | Stage::Initializing | Stage::Starting => {
                 pending += 1;
@@ -95,8 +99,11 @@ pub fn shortage<'v>(
     if missing > 0 {
         let is_expected =
             |exit: &&&Exit| exit.cause.group() == CauseGroup::Expected && now.duration_since(exit.at) <= SETTLES_WITHIN;
+        // Exits that are not remembered yet: it may take until their driver's is known.
+        let known: BTreeSet<&str> = exits.iter().map(|exit| &*exit.executor.uid).collect();
+        let new = succeeded.iter().filter(|uid| !known.contains(**uid)).count();
         // The application ends, or has just ended.
-        if pending == 0 && terminating.is_empty() && exits.iter().filter(is_expected).count() >= missing {
+        if pending == 0 && terminating.is_empty() && exits.iter().filter(is_expected).count() + new >= missing {
             return None;
         }
         for (kind, count, message) in of_missing(snapshot, key, driver, (exits, missing), now) {
@@ -208,8 +215,13 @@ fn of_missing(
     if let Some(cause) = of_all_missing(snapshot, key, driver, exits, now) {
         return all(cause);
     }
-    let unrequested = if began(driver).is_some_and(|began| now.duration_since(began) <= SETTLES_WITHIN) {
-        (ShortageCause::Starting, format!("its driver {} has just started", driver.name))
+    let age = began(driver).map(|began| now.duration_since(began)).filter(|age| *age <= SETTLES_WITHIN);
+    let unrequested = if let Some(age) = age {
+        let age = age.as_secs().max(0);
+        (
+            ShortageCause::Starting,
+            format!("its driver {} started {age} s ago and has not requested it yet", driver.name),
+        )
     } else {
         let message = "the API server may have refused it (a permission, or a webhook): see the driver's log";
         (ShortageCause::NotRequested, message.to_owned())

@@ -48,7 +48,8 @@ causes! {
     ContainerError = "container-error", "container cannot be created",
         "Check what the pod mounts and references: Secrets, ConfigMaps, volumes and devices.";
     /// It is starting on its node, or its driver is starting.
-    Starting = "starting", "starting", "";
+    Starting = "starting", "starting",
+        "If this lasts, kubectl describe pod names the step that does not end.";
     /// It is being deleted; its driver replaces it when it is gone.
     Terminating = "terminating", "being deleted", "";
     /// Executors exit, by the application's own fault, as soon as they are replaced.

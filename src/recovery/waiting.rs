@@ -81,12 +81,22 @@ pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCa
     }
     match said {
         Some(why) if is_gated(pod) => (ShortageCause::Gated, why),
+        // Its PodGroup is not known here, but its scheduler speaks of it.
+        Some(why) if is_of_gang(&why) && group_of(key, pod.scheduling).is_some() => (ShortageCause::Gang, why),
         Some(why) => (ShortageCause::Unschedulable, with_resources(why)),
         None => (
             ShortageCause::Unscheduled,
             format!("{} has not reported on {}", pod.scheduling.shown_scheduler(), pod.name),
         ),
     }
+}
+
+/// Whether a scheduler's message is about a gang, and not about room for one pod.
+fn is_of_gang(message: &str) -> bool {
+    let words = message.to_lowercase();
+    !names_resource(message)
+        && (["podgroup", "pod group"].iter().any(|word| words.contains(word))
+            || INCOMPLETE.iter().any(|part| message.contains(part)))
 }
 
 /// Why no node was found for a pod, in a clause; `None` if it has one, or nothing is known.

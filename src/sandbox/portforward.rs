@@ -1,7 +1,9 @@
 //! Port-forwarding to a pod over a WebSocket, with the protocol `v4.channel.k8s.io`
 //! (`pkg/kubelet/cri/streaming/portforward/websocket.go` before 1.31): each port has a channel for data and one for errors, the first
-//! byte of a message is the channel, and the first message of each channel is the port. Pods have addresses of the loopback network, so
-//! that only processes on this machine are reached.
+//! byte of a message is the channel, and the first message of each channel is the port. A kubelet connects to the pod's own loopback
+//! address; here a process on this machine serves as the pod, at the pod's address or at 127.0.0.1.
+
+use std::net::Ipv4Addr;
 
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::{IntoResponse, Response};
@@ -51,7 +53,12 @@ async fn pump(mut socket: WebSocket, address: &str, port: u16) -> anyhow::Result
     for channel in [DATA, ERROR] {
         socket.send(message(channel, &port.to_le_bytes())).await?;
     }
-    let mut connection = match TcpStream::connect((address, port)).await {
+    let own = if address.is_empty() { None } else { TcpStream::connect((address, port)).await.ok() };
+    let connected = match own {
+        Some(own) => Ok(own),
+        None => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await,
+    };
+    let mut connection = match connected {
         Ok(connection) => connection,
         Err(error) => {
             let why = format!("failed to connect to localhost:{port} inside namespace: {error}");

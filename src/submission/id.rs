@@ -35,7 +35,7 @@ impl SubmissionId {
     /// Parses an id. `pod/` before the name is accepted, as `kubectl get -o name` prints it.
     pub fn parse(text: &str) -> Result<SubmissionId, String> {
         let expected = |what: &str| format!("expected [NAMESPACE:]NAME, a submission id or an application id: {what}");
-        let (namespace, name) = split(text);
+        let (namespace, name) = split_as_shown(text);
         if let Some(namespace) = namespace.filter(|namespace| !is_dns_label(namespace)) {
             let all = "; a pattern in it is not supported: --all-namespaces, with a pattern of names, finds drivers everywhere";
             let hint = if is_glob(namespace) { all } else { "" };
@@ -92,6 +92,16 @@ fn split(text: &str) -> (Option<&str>, &str) {
     text.split_once(':').map_or((None, text), |(namespace, name)| (Some(namespace), name))
 }
 
+/// The same; reports say `namespace/name`, which is accepted, too.
+fn split_as_shown(text: &str) -> (Option<&str>, &str) {
+    match text.split_once('/') {
+        Some((namespace, name)) if !matches!(namespace, "pod" | "pods") && !text.contains(':') => {
+            (Some(namespace), name)
+        }
+        _ => split(text),
+    }
+}
+
 fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
@@ -111,6 +121,7 @@ mod tests {
             ("pi-driver", None, "pi-driver"),
             ("pod/pi-driver", None, "pi-driver"),
             ("team-a:pod/pi-driver", Some("team-a"), "pi-driver"),
+            ("team-a/pi-driver", Some("team-a"), "pi-driver"),
         ] {
             let id = SubmissionId::parse(text).unwrap();
             assert_eq!((id.namespace.as_deref(), &id.names), (namespace, &Names::Exact(pod.to_owned())), "{text}");

@@ -9,7 +9,6 @@ use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 
 use super::layout::{Kind, address, ago, badge, encoded, id, lasting_only, text};
-use super::words;
 use crate::text::{first_line, harmless};
 use crate::views::{AppReport, AppStatus, Lacking};
 
@@ -378,8 +377,7 @@ fn head(query: &AppsQuery) -> Markup {
 
 fn row(app: &AppReport, now: Timestamp) -> Markup {
     let status = app.status();
-    let trouble = app.trouble();
-    let last = app.exits.first().filter(|exit| exit.is_abnormal && trouble.is_empty());
+    let (trouble, remark) = (app.trouble(), app.remark());
     html! {
         tr {
             th scope="row" {
@@ -396,8 +394,8 @@ fn row(app: &AppReport, now: Timestamp) -> Markup {
                 }
             }
             td.col-why {
-                (text(&first_line(&trouble, MAX_WHY)))
-                @if let Some(exit) = last { span.quiet { "Last exit: " (words::cause(&exit.cause)) ", " (ago(&exit.at, now)) } }
+                @if trouble.is_empty() { @if !remark.is_empty() { span.quiet { (text(&first_line(&remark, MAX_WHY))) } } }
+                @else { (text(&first_line(&trouble, MAX_WHY))) }
             }
             td.col-since { @if let Some(time) = app.since() { @if status == AppStatus::Ended || status == AppStatus::Failed { (ago(time, now)) } @else { (lasting_only(time, now)) } } }
             td.col-started { @if let Some(time) = &app.started { (ago(time, now)) } }

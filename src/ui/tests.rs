@@ -371,6 +371,13 @@ fn nodes_and_costs_are_shown() {
     let page = document(&Page::Cost(&costs), &replica());
     assert!(page.contains("<dd>2.00</dd>") && page.contains(">2.00</td>") && page.contains(">nightly<"), "{page}");
     assert!(page.contains("while its gang has not started"), "{page}");
+    // What would be shown as 0.00 is counted, and not listed.
+    let little =
+        json!({"namespace": "tiny", "app": "spark-2", "cause": "stuck", "coreSeconds": 1.0, "byteSeconds": 1.0});
+    let costs = json!({"since": "2026-11-24T09:00:00Z", "namespaces": [row, little], "applications": [row, little], "givenBack": []});
+    let costs: CostReport = serde_json::from_value(costs).unwrap();
+    let all = document(&Page::Cost(&costs), &replica());
+    assert!(!all.contains("tiny") && all.contains("less than 0.01 core hours"), "{all}");
     // The sum of nothing.
     assert!(page.contains("given back</dt><dd>0.00</dd>"), "{page}");
 }

@@ -2,7 +2,10 @@
 
 use std::cmp::Reverse;
 
+use super::recovery_reports::ShortageCauseReport;
 use super::reports::{AppReport, ExecutorReport, Lacking, Of};
+use crate::lifecycle::cause::Cause;
+use crate::recovery::shortage_cause::ShortageCause;
 
 /// How an application is. The order is that of lists: what needs attention first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,7 +111,11 @@ impl AppReport {
     pub fn since(&self) -> Option<&str> {
         match self.status() {
             AppStatus::Lacks => self.shortage.as_ref()?.since.as_deref(),
-            AppStatus::Trouble => self.findings.iter().map(|finding| finding.since.as_str()).min(),
+            // Executors without an owner have had none since they exist.
+            AppStatus::Trouble => {
+                let found = self.findings.iter().map(|finding| finding.since.as_str()).min();
+                found.or(self.started.as_deref().filter(|_| self.unowned > 0))
+            }
             AppStatus::Failed => self.driver.ended.as_deref(),
             AppStatus::Ended => {
                 self.driver.ended.as_deref().or_else(|| self.exits.first().map(|exit| exit.at.as_str()))
@@ -160,7 +167,14 @@ impl AppReport {
     /// recovery rule found, else what is wrong with one of its executors.
     pub fn trouble(&self) -> String {
         if let Some(shortage) = &self.shortage {
-            return shortage.why();
+            let is_slow =
+                |cause: &ShortageCauseReport| ShortageCause::of(&cause.cause) == Some(ShortageCause::Starting);
+            // A rule knows for how long, and why.
+            let finding = self.findings.first().filter(|_| shortage.causes.iter().all(is_slow));
+            return match finding {
+                Some(finding) => format!("{}: {}", finding.pod, finding.message),
+                None => shortage.why(),
+            };
         }
         if self.is_driver_in_trouble() {
             let failed = self.driver.state.as_deref() == Some("failed");
@@ -185,6 +199,22 @@ impl AppReport {
             }
             None => String::new(),
         }
+    }
+}
+
+impl AppReport {
+    /// What is wrong with it; else, of how many of its executors the exits were abnormal.
+    pub fn remark(&self) -> String {
+        let trouble = self.trouble();
+        if !trouble.is_empty() {
+            return trouble;
+        }
+        let abnormal = self.ended.iter().filter_map(|(word, count)| {
+            let cause = Cause::of(word).filter(|cause| cause.is_abnormal())?;
+            Some(format!("{count} {}", cause.phrase()))
+        });
+        let abnormal = abnormal.collect::<Vec<_>>().join(", ");
+        if abnormal.is_empty() { abnormal } else { format!("Executors exited: {abnormal}") }
     }
 }
 
@@ -269,6 +299,30 @@ mod tests {
             (of("etl"), of("spark-1"), of("")),
             ("a/etl (spark-1)".into(), "a/spark-1".into(), "a/spark-1".into())
         );
+    }
+
+    #[test]
+    fn finding_explains_executors_that_start_for_long_and_exits_are_remarked() {
+        let mut slow = lacking(app("alive", Some("running"), &json!({"running": 1}), Some(3)));
+        slow.findings = serde_json::from_value(
+            json!([{"rule": "stuck", "pod": "exec-2", "uid": "u", "since": "2026-11-24T09:00:00Z",
+            "message": "has not started on node-1", "outcome": "x"}]),
+        )
+        .unwrap();
+        assert_eq!(slow.trouble(), "Quota is used up: full");
+        slow.shortage.as_mut().unwrap().causes[0].cause = "starting".to_owned();
+        assert_eq!(slow.trouble(), "exec-2: has not started on node-1");
+        let mut over = app("gone", None, &json!({}), None);
+        assert_eq!(over.remark(), "");
+        over.ended = [("deleted".to_owned(), 3), ("oom-killed".to_owned(), 2)].into();
+        assert_eq!(over.remark(), "Executors exited: 2 out of memory (container)");
+        assert_eq!(over.trouble(), "");
+        let unowned = AppReport {
+            unowned: 1,
+            started: Some("2026-11-24T08:00:00Z".to_owned()),
+            ..app("unknown", None, &json!({"running": 1}), None)
+        };
+        assert_eq!((unowned.status(), unowned.since()), (AppStatus::Trouble, Some("2026-11-24T08:00:00Z")));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `status`, `watch` and `kill` by the name of an application, which several have, and by an executor.
 
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::support::PodBuilder;
@@ -86,12 +87,17 @@ async fn kill_by_a_name_of_several_says_which_and_deletes_none_without_yes() {
         let (code, out, err) = run(&cluster, &["kill", "--yes", name]).await;
         assert!(code == Some(1) && out.is_empty() && err.contains("no driver"), "{name}: {out}{err}");
     }
+    // One that is being deleted is not meant.
+    let mut held = run_of_etl("etl-held-driver", "spark-8");
+    held.0["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    cluster.pod_by(&cluster.client, &held).await;
+    cluster.pods().delete("etl-held-driver", &DeleteParams::default().grace_period(0)).await.unwrap();
     // One that runs needs no question, and what has ended is deleted only on request.
     cluster.pod_by(&cluster.client, &run_of_etl("etl-d-driver", "spark-5")).await;
     let (code, out, _) = run(&cluster, &["kill", "etl"]).await;
-    assert!(code == Some(0) && out.ends_with("etl-d-driver deleted\n"), "{out}");
+    assert!(code == Some(0) && out.contains("etl-d-driver deleted\n"), "{out}");
     let (code, out, _) = run(&cluster, &["kill", "--include-ended", "etl"]).await;
-    assert!(code == Some(0) && out.ends_with("etl-c-driver deleted\n"), "{out}");
+    assert!(code == Some(0) && out.contains("etl-c-driver deleted\n"), "{out}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

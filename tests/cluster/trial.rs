@@ -9,6 +9,7 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use spark_usher::sandbox::NODE_ANNOTATION;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::support::cluster::eventually;
@@ -67,6 +68,17 @@ async fn one_command_gives_a_cluster_in_which_webhook_and_controller_follow_a_po
         all.items.len() == 2 && all.items.iter().all(runs)
     })
     .await;
+    // One that its node rejects.
+    let refused = pod("pi-exec-3")
+        .executor_of("spark-1", 3)
+        .owned_by("Pod", "pi-driver", &uid)
+        .annotation(NODE_ANNOTATION, "refuses");
+    by_driver.create(&PostParams::default(), &serde_json::from_value(refused.0).unwrap()).await.unwrap();
+    eventually("it is rejected", async || {
+        let status = pods.get("pi-exec-3").await.unwrap().status.unwrap_or_default();
+        status.phase.as_deref() == Some("Failed") && status.reason.as_deref() == Some("OutOfcpu")
+    })
+    .await;
     let executor = pods.get("pi-exec-1").await.unwrap();
     assert_eq!(executor.spec.as_ref().unwrap().scheduler_name.as_deref(), Some("volcano"));
     let group = executor.annotations().get("scheduling.k8s.io/group-name").cloned().expect("a gang");
@@ -83,6 +95,11 @@ async fn one_command_gives_a_cluster_in_which_webhook_and_controller_follow_a_po
     apps.args(["apps", "-o", "name", "--replica", page.trim_end_matches('/')]);
     let (code, out, err) = finished(apps).await;
     assert_eq!((code, out.as_str()), (Some(0), "default:spark-1\n"), "{err}");
+    // The leader is found as in a cluster.
+    let mut cost = std::process::Command::new(program());
+    cost.args(["cost", "-A", "--kubeconfig", &at("kubeconfig")]);
+    let (code, _, err) = finished(cost).await;
+    assert_eq!((code, err.as_str()), (Some(0), ""));
     // A file that is no policy is an error before anything is served.
     std::fs::write(at("policy.yaml"), "policies: 7").unwrap();
     let mut wrong = std::process::Command::new(program());

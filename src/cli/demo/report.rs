@@ -306,7 +306,7 @@ pub(super) fn print_kept(
     let path = kubeconfig.display();
     if let Some(page) = page {
         writeln!(out, "\nWeb page: http://{page}/")?;
-        writeln!(out, "   spark-usher apps --replica http://{page}")?;
+        writeln!(out, "   spark-usher apps --kubeconfig {path} -A")?;
     }
     writeln!(out, "\nStill running; Ctrl-C stops it. An application runs in the namespace {namespace}:")?;
     writeln!(out, "   kubectl --kubeconfig {path} get pods -n {namespace} -o wide")?;

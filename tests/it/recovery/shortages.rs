@@ -83,6 +83,23 @@ fn each_pod_group_counts_its_own_executors_on_a_node() {
     );
 }
 
+#[test]
+fn executors_that_succeeded_are_not_lacking_before_their_exits_are_remembered() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    for id in [1, 2] {
+        scene.harness.observe(&running(id));
+        scene.harness.observe(&version(running(id).phase("Succeeded"), 9));
+    }
+    let ended = report(&scene);
+    assert_eq!((&ended.shortage, ended.exits.len()), (&None, 0));
+    assert_eq!(ended.status(), views::AppStatus::Ending);
+    // One that failed is lacking.
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    scene.harness.observe(&version(running(1).phase("Succeeded"), 9));
+    scene.harness.observe(&failed(2, 1));
+    assert_eq!(report(&scene).shortage.unwrap().lacking(), 2);
+}
+
 /// What the application lacks after executors failed for each of these `status.reason`s; `None` is an exit with code 1.
 fn causes_after(scene: &mut Scene, exits: &[Option<&str>]) -> Vec<(String, usize, String)> {
     for (reason, id) in exits.iter().zip(2..) {
@@ -139,7 +156,7 @@ fn shortage_keeps_its_cause_until_its_driver_replaces_the_executors() {
     let (one, two) = ("2026-11-20T02:00:00Z", "2026-11-20T02:30:00Z");
     // The scene's time is months later.
     let (kind, count, message) = cause(&[lost(1, one, None), lost(2, two, None)]);
-    let expected = "2 killed by an unknown signal, the last at 2026-11-20T02:30:00Z, and its driver has not replaced them: see the driver's log";
+    let expected = "2 killed, sender unknown, the last at 2026-11-20T02:30:00Z, and its driver has not replaced them: see the driver's log";
     assert_eq!((&*kind, count, &*message), ("exited", 2, expected));
     let evicted = cause(&[created(running(1), "2026-11-20T01:00:00Z"), lost(2, two, Some("Evicted"))]);
     assert!(evicted.0 == "node-fault" && evicted.2.starts_with("1 evicted, the last at"), "{evicted:?}");
@@ -147,7 +164,7 @@ fn shortage_keeps_its_cause_until_its_driver_replaces_the_executors() {
     let replaced = [lost(1, one, None), created(running(2), two), created(ran(3, two, "2026-11-20T02:40:00Z"), two)];
     let (kind, _, message) = cause(&replaced);
     assert!(
-        kind == "exited" && message.starts_with("1 killed by an unknown signal, the last at 2026-11-20T02:40:00Z"),
+        kind == "exited" && message.starts_with("1 killed, sender unknown, the last at 2026-11-20T02:40:00Z"),
         "{kind} {message}"
     );
     assert_eq!(cause(&[lost(1, one, None), created(running(2), two)]).0, "not-requested");

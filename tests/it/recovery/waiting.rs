@@ -136,6 +136,55 @@ fn gang_that_is_larger_than_the_cluster_never_fits_and_the_report_says_so() {
 }
 
 #[test]
+fn gang_says_how_many_of_its_executors_exist_and_what_its_scheduler_says_beyond_that() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    scene.harness.apply(listed(vec![(group_key("g"), Group { spec: json!({"minMember": 2}), ..group(false) })]));
+    for (at, (said, expected)) in [
+        (NOT_READY, "1 of 2 executors exist"),
+        ("Gang \"g\" not collect enough childMember", "1 of 2 executors exist"),
+        // That the gang is not complete is not all.
+        ("queue etl is closed", "1 of 2 executors exist; queue etl is closed"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        scene.harness.observe(&version(member(unscheduled(1, "Unschedulable", said), "g"), 5 + at as u32));
+        assert_eq!(causes(&scene)[0].2, expected, "{said}");
+    }
+    // All exist, and nothing is known.
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=2");
+    scene.harness.apply(listed(vec![(group_key("g"), Group { spec: json!({"minMember": 2}), ..group(false) })]));
+    for id in [1, 2] {
+        let mut silent = member(unscheduled(id, "", ""), "g");
+        silent.0["status"].as_object_mut().unwrap().remove("conditions");
+        scene.harness.observe(&silent);
+    }
+    assert_eq!(
+        causes(&scene),
+        [("gang".into(), 2, "all 2 executors exist, and default-scheduler has not reported".into())]
+    );
+}
+
+#[test]
+fn gang_whose_pod_group_is_not_known_waits_all_the_same() {
+    let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
+    for (at, (said, kind)) in [
+        (NOT_READY, "gang"),
+        ("PodGroup default/g does not exist", "gang"),
+        ("0/3 nodes are available: 3 Insufficient cpu.", "unschedulable"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        scene.harness.observe(&version(member(unscheduled(1, "Unschedulable", said), "g"), 5 + at as u32));
+        assert_eq!(causes(&scene)[0].0, kind, "{said}");
+    }
+    // A pod without a gang waits for room, whatever the words are.
+    scene.harness.observe(&version(unscheduled(1, "Unschedulable", "the pod group of nodes is not ready"), 20));
+    assert_eq!(causes(&scene)[0].0, "unschedulable");
+}
+
+#[test]
 fn refused_pod_group_is_the_reason_until_it_exists() {
     let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
     scene.harness.observe(&member(unscheduled(1, "Unschedulable", "pod group g not found"), "g"));
