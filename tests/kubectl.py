@@ -76,9 +76,9 @@ def check_plugin(kubectl, usher, folder):
     env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "KUBECONFIG": kubeconfig}
     for words, code, expected in (
         (["usher", "status", "-A"], 0, "no drivers"),
-        (["usher", "kill", "none"], 1, "error: none: no driver in namespace default has that name or application id; -A looks everywhere"),
+        (["usher", "kill", "none"], 1, "error: none: no driver in namespace default has that name or application id, and no application that name; -A looks everywhere"),
         (["usher", "status", "--help"], 0, "Usage: kubectl usher status"),
-        (["__complete", "usher", "sta"], 0, "status\tShow the state of applications"),
+        (["__complete", "usher", "sta"], 0, "status\tShow applications by their drivers"),
         (["__complete", "usher", "submit", "--spark-v"], 0, "--spark-version\tThe Spark in the image"),
     ):
         done = subprocess.run([program, *words], capture_output=True, text=True, timeout=30, env=env)

@@ -133,6 +133,7 @@ async fn node_that_refuses_executors_of_two_applications_is_reported_and_avoided
         ok && text.contains("refused-2 out-of-resource (cpu): Pod was rejected: Node didn't have enough"),
         "{text}"
     );
+    assert_eq!(nodes(&debug, &[&bad, "-o", "name"]), (true, format!("{bad}\n")));
     let (ok, text) = nodes(&debug, &["no-such-node"]);
     assert!(!ok && text.contains("nothing is known against node no-such-node"), "{text}");
     let metrics = crate::support::process::get(app.metrics(), "/metrics").await;

@@ -17,10 +17,10 @@ async fn ask(kubeconfig: &str, arguments: &[&str]) -> (Option<i32>, String, Stri
 }
 
 /// A kubeconfig with this token and this namespace in its context.
-fn kubeconfig_of(cluster: &Cluster, name: &str, token: &str) -> String {
+fn kubeconfig_of(cluster: &Cluster, name: &str, token: &str, namespace: &str) -> String {
     let mut config: Value = serde_saphyr::from_str(&cluster.kubeconfig()).unwrap();
     config["users"][0]["user"] = json!({"token": token});
-    config["contexts"][0]["context"]["namespace"] = json!(cluster.namespace);
+    config["contexts"][0]["context"]["namespace"] = json!(namespace);
     let path = cluster.folder().join(format!("{name}.kubeconfig")).display().to_string();
     std::fs::write(&path, serde_json::to_string(&config).unwrap()).unwrap();
     path
@@ -51,6 +51,11 @@ async fn commands_find_the_leader_and_ask_it_through_the_api_server() {
         err.is_empty() && out.contains(namespace)
     })
     .await;
+    // A replica that is named may be one of another cluster than the context's: its namespaces do not follow the context.
+    let elsewhere = kubeconfig_of(&cluster, "elsewhere", "a-token", "elsewhere");
+    let (_, out, err) =
+        ask(&elsewhere, &["apps", "-o", "name", "--replica", &format!("http://127.0.0.1:{port}")]).await;
+    assert!(out.contains(namespace), "{out}{err}");
     // Only a replica that watched it knows an executor that is gone.
     cluster.pods().delete("nb-exec-1", &DeleteParams::default().grace_period(0)).await.unwrap();
     eventually("the exit is known", async || {
@@ -99,7 +104,7 @@ async fn team_with_a_role_in_one_namespace_sees_what_its_application_lacks_and_w
     cluster.create(json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": {"name": "team", "namespace": namespace},
         "roleRef": {"apiGroup": group, "kind": "Role", "name": "team"},
         "subjects": [{"kind": "ServiceAccount", "name": "team", "namespace": namespace}]})).await;
-    let path = kubeconfig_of(&cluster, "team", &cluster.token(namespace, "team", None).await);
+    let path = kubeconfig_of(&cluster, "team", &cluster.token(namespace, "team", None).await, namespace);
     let driver = pod("etl-driver").driver_of("spark-0123").label("spark-app-name", "nightly").conf_map("etl-conf");
     cluster
         .create(
