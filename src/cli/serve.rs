@@ -54,7 +54,7 @@ pub(super) struct Args {
     /// application's namespace, id (spark-app-selector), name and driver's pod.
     #[arg(long, value_name = "URL", conflicts_with = "no_web_page")]
     spark_ui_url: Option<LinkTemplate>,
-    /// Where the web page links to an application in a history server, such as https://history.example.com/history/{id}/jobs/; with the
+    /// Where the web page links to an application in a history server, such as `https://history.example.com/history/{id}/jobs/`; with the
     /// same placeholders.
     #[arg(long, value_name = "URL", conflicts_with = "no_web_page")]
     history_server_url: Option<LinkTemplate>,

@@ -18,7 +18,7 @@ use crate::views::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// [NAMESPACE:]NAME: an application by its name or id, a driver's pod, or an executor's.
+    /// `[NAMESPACE:]NAME`: an application by its name or id, a driver's pod, or an executor's.
     #[arg(value_parser = name)]
     name: Name,
     #[command(flatten)]

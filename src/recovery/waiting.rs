@@ -55,7 +55,7 @@ impl<'p> From<&'p DriverPod> for Waiting<'p> {
     }
 }
 
-/// Why a pending pod does not run. For what a gang waits, [`of_gang`] says.
+/// Why a pending pod does not run. A caller adds what its gang waits for (`of_gang`), once for all executors.
 pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCause, String) {
     if let Some(node) = pod.node {
         let Some(waits) = pod.diagnostics.and_then(|diagnostics| diagnostics.stuck()) else {
