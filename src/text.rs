@@ -85,7 +85,7 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
 }
 
 /// An enum whose values are words on the wire, each with one sentence for people, its documentation: `ALL` in the order of the documented
-/// table, `as_str` and `text`.
+/// table, `of`, `as_str` and `text`.
 macro_rules! word_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])+ $value:ident = $word:literal;)+ }) => {
         $(#[$meta])*
@@ -97,6 +97,11 @@ macro_rules! word_enum {
         impl $name {
             /// Every value, in the order of its table in the documentation.
             pub const ALL: &'static [$name] = &[$($name::$value,)+];
+
+            /// The value of a word on the wire.
+            pub fn of(word: &str) -> Option<$name> {
+                $name::ALL.iter().copied().find(|value| value.as_str() == word)
+            }
 
             /// The word on the wire.
             pub fn as_str(self) -> &'static str {

@@ -52,7 +52,7 @@ pub use reports::{
 pub use status::AppStatus;
 pub use timeline::{Life, LifeSpan, Scale, Timeline, cause_groups};
 use times::shown;
-pub use times::{age, ago};
+pub use times::{age, ago, in_unit};
 
 /// What happened, beside the snapshot.
 #[derive(Clone, Debug, Default)]

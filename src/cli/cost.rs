@@ -33,9 +33,8 @@ enum By {
 pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let args = &Args { source: args.source.in_namespace(), ..args };
     let query = format!("/debug/cost?{}", args.source.namespace_query().trim_start_matches('&'));
-    match block_on(args.source.ask(&query)) {
+    match block_on(args.source.ask::<CostReport>(&query)) {
         Ok(Found { answer: report, caution, .. }) => {
-            let report: CostReport = report;
             if let Some(caution) = caution {
                 writeln!(err, "warning: {caution}")?;
             }

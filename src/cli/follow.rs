@@ -17,6 +17,7 @@ use crate::cluster::driver_log::{self, LogItem};
 use crate::cluster::drivers::{Seen, Selection};
 use crate::runtime::clock;
 use crate::runtime::shutdown::Interrupt;
+use crate::spark::role::Role;
 use crate::submission::{self, Change, DriverStatus, LogStage, Outcome, Tracker};
 use crate::time::whole_second;
 
@@ -210,7 +211,7 @@ impl View {
 
     fn driver(&mut self, driver: DriverStatus, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
         let is_awaited = self.until.iter().flatten().any(|uid| *uid == driver.uid);
-        if !driver.is_driver && !is_awaited {
+        if driver.role != Role::Driver && !is_awaited {
             return Ok(());
         }
         let is_spark = matches!(self.form, Form::Spark { .. });

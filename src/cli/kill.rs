@@ -95,8 +95,7 @@ async fn kill(
         selection.ids.iter().filter(|id| !id.is_pattern()).any(|id| selection.names(id, driver))
     };
     let wanted = |driver: &DriverStatus| !driver.is_over || args.include_ended || is_named(driver);
-    // One name, and several drivers: whoever typed it may have meant one of them.
-    // One that is being deleted is not meant.
+    // Several drivers may have one name, and the user may mean one of them. Those that are being deleted do not count.
     let is_meant = |run: &&DriverStatus| wanted(run) && run.state != "terminating";
     let ambiguous = found.runs.iter().find(|(_, runs)| runs.iter().filter(is_meant).count() > 1);
     if let Some((id, runs)) = ambiguous.filter(|_| !args.yes && !args.dry_run && !asks) {

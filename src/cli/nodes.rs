@@ -38,15 +38,15 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
             if let Some(name) = name {
                 report.nodes.retain(|node| node.name == name);
             }
+            let place = if by_replica { String::new() } else { args.source.place() };
             if let Some(name) = name.filter(|_| report.nodes.is_empty() && args.output.is_text()) {
-                let place = if by_replica { String::new() } else { args.source.place() };
                 writeln!(err, "nothing is known against node {name}{place}")?;
                 return Ok(FAILED);
             }
             let names = report.nodes.iter().map(|node| node.name.clone());
             args.output.write(&report, names, out, |out| match report.nodes.first().filter(|_| name.is_some()) {
                 Some(node) => one(node, out),
-                None => all(&report, if by_replica { String::new() } else { args.source.place() }, out),
+                None => all(&report, &place, out),
             })?;
             Ok(OK)
         }
@@ -54,7 +54,7 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
     }
 }
 
-fn all(report: &NodesReport, place: String, out: &mut dyn Write) -> io::Result<()> {
+fn all(report: &NodesReport, place: &str, out: &mut dyn Write) -> io::Result<()> {
     if report.nodes.is_empty() {
         let of = if report.total > 0 { format!(" on any of {} nodes", report.total) } else { String::new() };
         return writeln!(out, "no executor failed by the fault of a node{of}{place}");

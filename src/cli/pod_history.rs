@@ -16,7 +16,8 @@ const MAX_WAIT: Duration = Duration::from_secs(3);
 /// At most this many PodGroups of an application are asked for Events.
 const MAX_GROUPS: usize = 3;
 
-/// Adds the histories. `is_needed`: whether nobody but the API server has answered. Returns why pods and Events could not be read, if so: the histories have the rest then.
+/// Adds the histories. `is_needed`: whether no replica has answered. Returns why pods and Events could not be read, if so: the histories
+/// have the rest then.
 pub(super) async fn add(source: &Source, report: &mut WhyReport, is_needed: bool) -> Option<String> {
     // A running spark-usher has answered already: the API server may be out of reach.
     let limit = if is_needed { Duration::MAX } else { MAX_WAIT };

@@ -125,7 +125,7 @@ impl Source {
         }
     }
 
-    /// Asks the leader, or the replica that is named, for what nobody else knows.
+    /// Asks the leader, or the replica that is named, for what only a replica knows.
     pub(super) async fn ask<T: DeserializeOwned>(&self, path_and_query: &str) -> anyhow::Result<Found<T>> {
         if let Some(replica) = &self.replica {
             return self.ask_replica(replica, path_and_query).await;
@@ -205,7 +205,7 @@ impl Source {
     }
 }
 
-/// What is said where nobody but the API server was asked.
+/// The warning if only the API server was asked.
 const WITHOUT_LEADER: &str =
     "the leader of spark-usher was not asked, so findings, views of drivers and exits of deleted pods are missing";
 const MAY_BE_OLD: &str = "this replica knows no leader: it may not reach the API server, and its data may be stale";

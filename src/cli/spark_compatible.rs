@@ -6,6 +6,7 @@ use super::api_server::Connection;
 use super::drivers::{Which, failure};
 use super::output::{OK, block_on, failed, plain, unreadable, wrong};
 use crate::cluster::drivers::{self, Selection};
+use crate::spark::role::Role;
 use crate::submission::{DriverStatus, Names, SubmissionId, pod_block};
 use crate::text::{is_dns_label, is_dns_subdomain};
 
@@ -28,7 +29,7 @@ pub(super) fn kill(which: &Which, grace: Option<u32>, err: &mut dyn Write) -> io
     each_said(which, Some(grace), err, async |err, connection, id, found| {
         let is_pattern = id.is_pattern();
         // spark-submit deletes any pod that is named exactly.
-        let (drivers, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|driver| driver.is_driver);
+        let (drivers, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|driver| driver.role == Role::Driver);
         for driver in &drivers {
             if is_pattern {
                 writeln!(err, "Deleting driver pod: {}.", plain(&driver.name))?;

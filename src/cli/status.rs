@@ -42,33 +42,33 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
         Ok((find(&selection, &connection).await?, selection))
     });
     match found {
-        Ok((found, selection)) => print(args.output, &found, &selection, out, err),
+        Ok((found, selection)) => print(args.output, found, &selection, out, err),
         Err(error) => failed(err, &error),
     }
 }
 
 fn print(
     output: Output,
-    found: &Found,
+    found: Found,
     selection: &Selection,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let drivers = found.all();
+    let (drivers, unfound) = found.into_all();
     let names = drivers.iter().map(|driver| driver.submission_id.clone());
     output.write(&drivers, names, out, |out| {
-        let states = drivers.iter().map(|driver| (*driver, driver.state));
+        let states = drivers.iter().map(|driver| (driver, driver.state));
         let width = if output == Output::Text && is_screen() { usize::from(size().0) } else { usize::MAX };
         let table = if drivers.is_empty() { Vec::new() } else { lines(states, width, has_colors()) };
         table.iter().try_for_each(|line| writeln!(out, "{line}"))
     })?;
-    for (id, why) in &found.missing {
+    for (id, why) in &unfound {
         writeln!(err, "error: {}", one_line(&missing(selection, id, *why)))?;
     }
-    if drivers.is_empty() && found.missing.is_empty() && output.is_text() {
+    if drivers.is_empty() && unfound.is_empty() && output.is_text() {
         let place = selection.namespace.as_ref();
         let place = place.map_or_else(String::new, |name| format!(" in namespace {name}; -A shows all namespaces"));
         writeln!(err, "no drivers{place}")?;
     }
-    Ok(if found.missing.is_empty() { OK } else { FAILED })
+    Ok(if unfound.is_empty() { OK } else { FAILED })
 }

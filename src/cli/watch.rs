@@ -106,18 +106,13 @@ async fn watch(
 }
 
 /// The drivers that are watched until they have ended: of the runs of an application those that have not, else the last.
-fn awaited(found: Found) -> Vec<DriverStatus> {
-    let runs = found.runs.into_iter().flat_map(|(_, mut runs)| {
+fn awaited(mut found: Found) -> Vec<DriverStatus> {
+    for (_, runs) in &mut found.runs {
         if runs.iter().any(|run| !run.is_over) {
             runs.retain(|run| !run.is_over);
         } else {
             runs.truncate(1);
         }
-        runs
-    });
-    let of_executors = found.of_executors.into_iter().map(|(_, driver)| driver);
-    let mut all: Vec<DriverStatus> = found.drivers.into_iter().chain(runs).chain(of_executors).collect();
-    all.sort_by(|a, b| a.uid.cmp(&b.uid));
-    all.dedup_by(|a, b| a.uid == b.uid);
-    all
+    }
+    found.into_all().0
 }

@@ -103,9 +103,8 @@ fn names(found: &WhyReport) -> impl Iterator<Item = String> {
 /// Why there is no result.
 fn nothing(args: &Args, by_replica: bool, since: Option<&str>) -> String {
     let (name, place) = (&args.name.name, args.source.place());
-    // The API server may be out of reach of whoever names a replica.
-    let is_reached = args.source.replica.is_none();
-    let unselected = if is_reached { block_on(args.source.unselected_pod(name)) } else { Ok(None) };
+    // With --replica, the API server may be unreachable.
+    let unselected = if args.source.replica.is_none() { block_on(args.source.unselected_pod(name)) } else { Ok(None) };
     let hint = match (unselected, since) {
         (Ok(Some(unselected)), _) => return format!("no information about {name}: {unselected}"),
         (_, Some(since)) => {

@@ -12,6 +12,7 @@ use super::request::{Error, Permission, Result, retried, retried_noting};
 use super::stream::{self, Event};
 use super::view::{View, Viewed, resource};
 use crate::spark::labels;
+use crate::spark::role::Role;
 use crate::submission::{DriverStatus, Names, SubmissionId};
 
 /// Timeout of a request.
@@ -79,7 +80,7 @@ impl Found {
     /// A name that is no driver's pod and no application id: that of an executor, else of an application, unless another pod has it. `pods`
     /// have that name, and `all` are the drivers.
     fn add_other(&mut self, id: &SubmissionId, name: &str, pods: &[DriverStatus], all: &[DriverStatus]) {
-        let executors: Vec<&DriverStatus> = pods.iter().filter(|pod| pod.is_executor).collect();
+        let executors: Vec<&DriverStatus> = pods.iter().filter(|pod| pod.role == Role::Executor).collect();
         let of = |pod: &&DriverStatus| {
             let is_its = |driver: &&DriverStatus| driver.namespace == pod.namespace && driver.app_id == pod.app_id;
             all.iter().find(is_its).filter(|_| pod.app_id.is_some())
@@ -102,14 +103,13 @@ impl Found {
         }
     }
 
-    /// All drivers, by namespace and name.
-    pub fn all(&self) -> Vec<&DriverStatus> {
-        let runs = self.runs.iter().flat_map(|(_, runs)| runs);
-        let mut all: Vec<&DriverStatus> =
-            self.drivers.iter().chain(runs).chain(self.of_executors.iter().map(|(_, driver)| driver)).collect();
-        all.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        all.dedup_by(|a, b| a.uid == b.uid);
-        all
+    /// All drivers, by namespace and name, and the ids that name none.
+    pub fn into_all(self) -> (Vec<DriverStatus>, Vec<(SubmissionId, Missing)>) {
+        let runs = self.runs.into_iter().flat_map(|(_, runs)| runs);
+        let of_executors = self.of_executors.into_iter().map(|(_, driver)| driver);
+        let mut all: Vec<DriverStatus> = self.drivers.into_iter().chain(runs).chain(of_executors).collect();
+        sort(&mut all);
+        (all, self.missing)
     }
 }
 
@@ -143,7 +143,7 @@ impl Selection {
         let mut reads = futures::stream::iter(reads).buffered(PARALLEL);
         while let Some(read) = reads.next().await {
             match read? {
-                (_, Some(Some(driver))) if driver.is_driver => found.drivers.push(driver),
+                (_, Some(Some(driver))) if driver.role == Role::Driver => found.drivers.push(driver),
                 (id, Some(pod)) => left.push((id, pod)),
                 (id, None) => left.push((id, None)),
             }
@@ -191,7 +191,9 @@ impl Selection {
                 list => list?,
             };
             // Whatever the API server selects: only drivers are ever deleted.
-            all.extend(list.items.into_iter().filter_map(|seen| seen.view).filter(|driver| driver.is_driver));
+            all.extend(
+                list.items.into_iter().filter_map(|seen| seen.view).filter(|driver| driver.role == Role::Driver),
+            );
             match list.metadata.continue_.filter(|more| !more.is_empty()) {
                 Some(more) => page = page.continue_token(&more),
                 None => return Ok(all),
@@ -256,9 +258,9 @@ impl Selection {
     fn selects(&self, driver: &DriverStatus) -> bool {
         let is_it = |id: &SubmissionId| {
             // A driver that is named counts also after its label was removed.
-            (driver.is_driver || !id.is_pattern()) && self.names(id, driver)
+            (driver.role == Role::Driver || !id.is_pattern()) && self.names(id, driver)
         };
-        (driver.is_driver && self.ids.is_empty()) || self.ids.iter().any(is_it)
+        (driver.role == Role::Driver && self.ids.is_empty()) || self.ids.iter().any(is_it)
     }
 
     /// Whether an id of this selection names a driver.

@@ -56,11 +56,6 @@ macro_rules! causes {
                 match self { $(Cause::$name => $phrase,)+ }
             }
 
-            /// The cause that a word on the wire names.
-            pub fn of(word: &str) -> Option<Cause> {
-                Cause::ALL.iter().copied().find(|cause| cause.as_str() == word)
-            }
-
             /// Who caused the exit. Spark's own view is a separate part of an exit.
             pub fn blame(self) -> Blame {
                 match self { $(Cause::$name => Blame::$blame,)+ }

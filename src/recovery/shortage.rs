@@ -36,8 +36,8 @@ pub struct Shortage {
     pub since: Option<Timestamp>,
     /// The causes, the most frequent first.
     pub causes: Vec<CountedCause>,
-    /// How many executors exited abnormally within ten minutes, by cause: `2 failed with an error, 1 evicted`. Empty if none did, or if a cause
-    /// above says it.
+    /// How many executors exited abnormally within ten minutes, by cause: `2 failed with an error, 1 evicted`. Empty if none did, or if
+    /// a cause above says it.
     pub exits: String,
 }
 

@@ -19,11 +19,6 @@ macro_rules! causes {
             pub fn remedy(self) -> &'static str {
                 match self { $(ShortageCause::$name => $remedy,)+ }
             }
-
-            /// The cause that a word on the wire names.
-            pub fn of(word: &str) -> Option<ShortageCause> {
-                ShortageCause::ALL.iter().copied().find(|cause| cause.as_str() == word)
-            }
         }
     };
 }

@@ -51,12 +51,9 @@ pub struct DriverStatus {
     /// Whether it has exited.
     #[serde(skip)]
     pub is_over: bool,
-    /// Whether the pod is a driver's by its labels.
+    /// The pod's role by its labels.
     #[serde(skip)]
-    pub is_driver: bool,
-    /// Whether it is an executor's.
-    #[serde(skip)]
-    pub is_executor: bool,
+    pub role: Role,
     /// The container that runs the driver.
     #[serde(skip)]
     pub container: Option<String>,
@@ -109,8 +106,7 @@ impl DriverStatus {
                 is_starting.then(|| not_started(facts.node.as_deref(), &facts.scheduling))
             }),
             is_over: facts.phase == DriverPhase::Ended,
-            is_driver: pod.role() == Role::Driver,
-            is_executor: pod.role() == Role::Executor,
+            role: pod.role(),
             container,
             namespace,
             name,
@@ -144,8 +140,7 @@ impl DriverStatus {
             restarts: 0,
             why: Some(format!("the pod cannot be read: {error}")),
             is_over: matches!(state, "succeeded" | "failed"),
-            is_driver: role.as_deref() == Some(labels::ROLE_DRIVER),
-            is_executor: role.as_deref() == Some(labels::ROLE_EXECUTOR),
+            role: Role::from_label(role.as_deref()),
             container: container(&value),
             phase,
             namespace,
@@ -271,14 +266,8 @@ mod tests {
             "spark-app-selector": "spark-1"}}, "spec": {"containers": containers}, "status": {"phase": "Running"}});
         let status = DriverStatus::read(&pod.to_string()).unwrap();
         assert_eq!(
-            (
-                status.submission_id.as_str(),
-                status.uid.as_str(),
-                status.state,
-                status.app_id.as_deref(),
-                status.is_driver
-            ),
-            ("n:d", "u", "running", Some("spark-1"), true)
+            (status.submission_id.as_str(), status.uid.as_str(), status.state, status.app_id.as_deref(), status.role),
+            ("n:d", "u", "running", Some("spark-1"), Role::Driver)
         );
         assert!(status.detail().contains("cannot be read"), "{}", status.detail());
     }

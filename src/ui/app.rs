@@ -27,14 +27,13 @@ pub struct AppQuery {
 pub(super) fn page(report: &WhyReport, query: &AppQuery, links: &Links, now: Timestamp) -> Markup {
     let (namespace, name) = (&query.namespace, &query.name);
     let within = timeline::range(&query.range);
-    let apps = report.apps.iter().filter(|app| &app.namespace == namespace);
     html! {
         @if report.apps.is_empty() {
             p.empty {
                 "No application " (text(name)) " in namespace " (text(namespace)) ": its pods are deleted, and no exit is remembered."
             }
         }
-        @for app in apps {
+        @for app in &report.apps {
             p.lead {
                 (status_badge(app)) " "
                 span { (app.running_text()) " executors run" @if !app.executors.is_empty() { " (" (app.states_text()) ")" } }
@@ -109,7 +108,7 @@ fn wrong(app: &AppReport, now: Timestamp) -> Markup {
 
 /// That the driver failed, or is gone, and what it has left.
 fn driver_trouble(app: &AppReport) -> Markup {
-    let is_failed = app.driver.state.as_deref() == Some("failed");
+    let is_failed = app.driver_state() == "failed";
     let left = app.left_over();
     html! {
         section.wrong aria-labelledby="driver-trouble" {

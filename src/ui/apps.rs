@@ -224,7 +224,7 @@ impl<'a> Selection<'a> {
         let part = query.q.trim().to_lowercase();
         let matching: Vec<&AppReport> = apps.iter().filter(|app| matches(app, query, &part)).collect();
         let summary = Summary::of(&matching);
-        // Whoever searches a name means also a run that has ended.
+        // A search also finds applications that have ended.
         let filter = if part.is_empty() || query.status != Filter::Usual { query.status } else { Filter::All };
         let (all, others): (Vec<&AppReport>, Vec<_>) = matching.into_iter().partition(|app| has(app, filter));
         let all = query.sort.sorted(all);

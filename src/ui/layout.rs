@@ -6,6 +6,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use crate::text::{harmless, squeezed};
+use crate::views::in_unit;
 
 /// Addresses are relative, so that the pages work below any path, such as that of a proxy.
 pub(super) const APPS: &str = "./";
@@ -92,14 +93,10 @@ fn age(time: &str, now: Timestamp, (before, after): (&str, &str)) -> Markup {
 /// What happened less than so many seconds ago happens now.
 const NOW: i64 = 5;
 
-/// A duration in its largest unit that is at least 2: `3 min`. The script does the same.
+/// A duration in its largest unit of which it has at least 2: `3 min`. The script does the same.
 pub(super) fn duration(seconds: i64) -> String {
-    match seconds.max(0) {
-        seconds if seconds < 120 => format!("{seconds} s"),
-        seconds if seconds < 7200 => format!("{} min", seconds / 60),
-        seconds if seconds < 172_800 => format!("{} h", seconds / 3600),
-        seconds => format!("{} d", seconds / 86_400),
-    }
+    let (number, unit) = in_unit(seconds);
+    format!("{number} {}", if unit == "m" { "min" } else { unit })
 }
 
 fn at(time: &str, now: Timestamp) -> Markup {

@@ -14,11 +14,10 @@ pub(super) fn cause(word: &str) -> &str {
 /// Why an executor did no work, or the rule that ended that.
 pub(super) fn waste(word: &str) -> &str {
     let rule = || RecoveryRule::ALL.into_iter().find(|rule| rule.as_str() == word).map(RecoveryRule::text);
-    let cause = WasteCause::ALL.iter().find(|cause| cause.as_str() == word).map(|cause| cause.text());
-    cause.or_else(rule).unwrap_or(word)
+    WasteCause::of(word).map(WasteCause::text).or_else(rule).unwrap_or(word)
 }
 
 /// What a node did to an executor.
 pub(super) fn fault(word: &str) -> &str {
-    FaultKind::ALL.iter().find(|kind| kind.as_str() == word).map_or(word, |kind| kind.text())
+    FaultKind::of(word).map_or(word, |kind| kind.text())
 }

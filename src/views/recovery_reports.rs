@@ -38,8 +38,8 @@ pub struct ShortageReport {
     pub since: Option<String>,
     /// Why the others do not run, the most frequent cause first.
     pub causes: Vec<ShortageCauseReport>,
-    /// How many executors exited abnormally within ten minutes, by cause: `2 failed with an error, 1 evicted`. Empty if none did, or if a cause says
-    /// it.
+    /// How many executors exited abnormally within ten minutes, by cause: `2 failed with an error, 1 evicted`. Empty if none did, or if
+    /// a cause says it.
     #[serde(default)]
     pub exits: String,
 }

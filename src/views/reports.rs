@@ -36,8 +36,8 @@ pub struct AppReport {
     /// How many executors it lacks, and why; `None` if it lacks none, or if the number that it wants is not known.
     #[serde(default)]
     pub shortage: Option<ShortageReport>,
-    /// How many live executors have no ownerReference to a driver and no driver that is known: nothing deletes them when their driver ends, which
-    /// may run outside the cluster.
+    /// How many live executors have no ownerReference to a driver and no driver that is known: nothing deletes them when their driver
+    /// ends, which may run outside the cluster.
     #[serde(default)]
     pub unowned: usize,
     /// Its PodGroups, at most 20.

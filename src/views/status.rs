@@ -54,7 +54,7 @@ impl AppReport {
     /// How it is.
     pub fn status(&self) -> AppStatus {
         let state = self.driver_state();
-        // What an application lacks that is being deleted is nobody's concern.
+        // An application that is being deleted needs no more executors.
         if state == "terminating" {
             return AppStatus::Ending;
         }
@@ -116,11 +116,10 @@ impl AppReport {
                 let found = self.findings.iter().map(|finding| finding.since.as_str()).min();
                 found.or(self.started.as_deref().filter(|_| self.unowned > 0))
             }
-            AppStatus::Failed => self.driver.ended.as_deref(),
+            AppStatus::LeftOver | AppStatus::Failed => self.driver.ended.as_deref(),
             AppStatus::Ended => {
                 self.driver.ended.as_deref().or_else(|| self.exits.first().map(|exit| exit.at.as_str()))
             }
-            AppStatus::LeftOver => self.driver.ended.as_deref(),
             AppStatus::Unknown | AppStatus::Starting | AppStatus::Running | AppStatus::Ok | AppStatus::Ending => None,
         }
     }
@@ -154,7 +153,7 @@ impl AppReport {
 
     /// Whether its driver failed, or is gone while executors are left.
     pub fn is_driver_in_trouble(&self) -> bool {
-        self.driver.state.as_deref() == Some("failed") || self.left_over() > 0
+        self.driver_state() == "failed" || self.left_over() > 0
     }
 
     /// How many executors are in which state: `3 running, 2 pending`.
@@ -177,8 +176,7 @@ impl AppReport {
             };
         }
         if self.is_driver_in_trouble() {
-            let failed = self.driver.state.as_deref() == Some("failed");
-            let driver = if failed { "the driver failed" } else { "the driver is gone" };
+            let driver = if self.driver_state() == "failed" { "the driver failed" } else { "the driver is gone" };
             let left =
                 Some(self.left_over()).filter(|left| *left > 0).map(|left| format!(", and {left} executors are left"));
             let why = self.driver.why.as_ref().map(|why| format!(": {why}"));
@@ -200,9 +198,7 @@ impl AppReport {
             None => String::new(),
         }
     }
-}
 
-impl AppReport {
     /// What is wrong with it; else, of how many of its executors the exits were abnormal.
     pub fn remark(&self) -> String {
         let trouble = self.trouble();

@@ -9,14 +9,20 @@ pub(super) fn shown(time: Timestamp) -> String {
     whole_second(time).to_string()
 }
 
-/// A duration in its largest unit that is at least 2: `3m`.
-pub fn age(seconds: i64) -> String {
+/// A duration in its largest unit of which it has at least 2: the number, and `s`, `m`, `h` or `d`.
+pub fn in_unit(seconds: i64) -> (i64, &'static str) {
     match seconds.max(0) {
-        seconds if seconds < 120 => format!("{seconds}s"),
-        seconds if seconds < 7200 => format!("{}m", seconds / 60),
-        seconds if seconds < 172_800 => format!("{}h", seconds / 3600),
-        seconds => format!("{}d", seconds / 86_400),
+        seconds if seconds < 120 => (seconds, "s"),
+        seconds if seconds < 7200 => (seconds / 60, "m"),
+        seconds if seconds < 172_800 => (seconds / 3600, "h"),
+        seconds => (seconds / 86_400, "d"),
     }
+}
+
+/// The same as text: `3m`.
+pub fn age(seconds: i64) -> String {
+    let (number, unit) = in_unit(seconds);
+    format!("{number}{unit}")
 }
 
 /// Time since a timestamp of a report: `3m ago`. A text that is no timestamp stays as it is.
