@@ -13,12 +13,10 @@ use crate::lifecycle::exit::Exit;
 use crate::lifecycle::remembered::RememberedExits;
 use crate::nodes::NodeLedger;
 use crate::ownership::elsewhere::CreatorElsewhere;
-use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
+use crate::ownership::liveness::{self, DriverLiveness};
 use crate::ownership::workload::{self, OwningPod};
 use crate::recovery::cost::CostLedger;
 use crate::recovery::report::DeletedPod;
-use crate::recovery::shortage::shortage;
-use crate::recovery::target::{self, Target};
 use crate::recovery::waiting;
 use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::signature::{StatedCreator, namespace_of_account};
@@ -31,6 +29,8 @@ use crate::spark::state::ExecutorPodState;
 
 mod costs;
 mod groups;
+mod namespaces;
+mod need;
 mod nodes;
 mod pod_history;
 mod recovery_reports;
@@ -41,6 +41,8 @@ mod times;
 
 pub use costs::{CostReport, CostRow, core_hours, costs, gib_hours};
 pub use groups::GroupReport;
+pub use namespaces::{NamespaceNeeds, largest, namespace_needs};
+use need::{Need, need};
 pub use nodes::{FaultReport, NodeReport, NodesReport, SuspicionReport, nodes};
 pub use pod_history::HistoryBuilder;
 pub use recovery_reports::{DeletionReport, FindingReport, ShortageCauseReport, ShortageReport, TargetReport};
@@ -230,8 +232,7 @@ fn report(
     last.sort_by_key(|exit| std::cmp::Reverse((exit.cause.is_abnormal(), exit.ended_at())));
     last.truncate(MAX_EXITS);
     last.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
-    let forgotten = history.exits.forgotten(key);
-    let target = liveness.pod().and_then(|driver| wanted(snapshot, key, driver, &sets));
+    let Need { target, shortage } = need(snapshot, &history.exits, (key, app), &sets, exits, now);
     let driver = driver(snapshot, key, app, exits, &liveness);
     let is_unowned = |executor: &&Arc<Executor>| executor.is_live() && executor.template.owner.is_none();
     AppReport {
@@ -243,11 +244,7 @@ fn report(
         driver_view: liveness.pod().and_then(|driver| driver_view(snapshot, key, app, exits, driver)),
         executors,
         target: target.map(recovery_reports::target),
-        shortage: liveness.pod().zip(target).and_then(|(driver, target)| {
-            let executors = app.executors().values().map(|executor| &**executor);
-            shortage(snapshot, key, executors, (exits, forgotten > 0), (driver, target), now)
-                .map(recovery_reports::shortage)
-        }),
+        shortage: shortage.map(recovery_reports::shortage),
         unowned: match liveness {
             DriverLiveness::Unknown => app.executors().values().filter(is_unowned).count(),
             DriverLiveness::Alive(_) | DriverLiveness::Gone => 0,
@@ -257,15 +254,9 @@ fn report(
         deletions: history.recovery.deleted_of(key).rev().take(MAX_DELETIONS).map(deletion).collect(),
         troubled: troubled.map(|executor| executor_report(snapshot, history, key, executor, &liveness, now)).collect(),
         ended,
-        forgotten,
+        forgotten: history.exits.forgotten(key),
         exits: last.into_iter().map(|exit| exit_report(snapshot, history, exit)).collect(),
     }
-}
-
-/// How many executors an application with this driver wants.
-fn wanted(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod, sets: &[ExecutorSet<'_>]) -> Option<Target> {
-    let view = recovery::view_of(snapshot, key, driver.creator);
-    target::target(snapshot, key, driver, view, target::replicas(snapshot, key, driver, sets.iter()))
 }
 
 /// Names of driver pods, by their label or as executors name them, including deleted ones; the likeliest first.

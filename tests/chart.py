@@ -73,7 +73,7 @@ MATRIX = {
         {"metrics": {"prometheusRule": {"enabled": True, "alerts": {
             "SparkUsherGangWaits": {"threshold": 7200000, "for": "15m", "severity": "info"}, "SparkUsherNodeSuspect": {"enabled": False},
             "SparkUsherCertificateRefused": {"for": "1m"}, "SparkUsherWebhookFailing": {"threshold": 0.05}}}}},
-        ["expr: max(spark_usher_gang_waiting_seconds) > 7200000", "for: 15m", "severity: info", "for: 1m", "> 0.05", "alert: SparkUsherFindings"],
+        ["expr: max by (namespace) (spark_usher_gang_waiting_seconds) > 7200000", "for: 15m", "severity: info", "for: 1m", "> 0.05", "alert: SparkUsherFindings"],
     ),
     "links of the web page": (
         {"sparkUiUrl": "https://spark.example.com/{namespace}/{driver}/", "historyServerUrl": "https://history.example.com/history/{id}/jobs/"},

@@ -65,13 +65,18 @@ def get_json(port, path, **query):
         return json.load(answer)
 
 
+def create(port, path, created):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/{path}", data=json.dumps(created).encode(), method="POST", headers={"content-type": "application/json"})
+    urllib.request.urlopen(request, timeout=10).close()
+
+
 def dashboard_queries():
     dashboard = json.loads((FILES / "dashboard.json").read_text())
     for panel in dashboard["panels"]:
         if panel["type"] != "row" and not panel.get("description"):
             fail(f"a panel of the dashboard has no description: {panel['title']}")
         for target in panel.get("targets", []):
-            yield panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m")
+            yield panel["title"], target["expr"].replace("$instance", ".*").replace("$namespace", ".*").replace("$__rate_interval", "1m")
 
 
 def check_running_installation(prometheus, usher, folder):
@@ -89,7 +94,8 @@ def check_running_installation(prometheus, usher, folder):
             stderr=open(folder / "serve.log", "w")))
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(folder / "alerts.yaml")],
-            "scrape_configs": [{"job_name": "spark-usher", "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}]}],
+            # As the Prometheus operator does: a label for the namespace of the target.
+            "scrape_configs": [{"job_name": "spark-usher", "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{metrics}"], "labels": {"namespace": "of-the-target"}}]}],
         }
         (folder / "prometheus.yml").write_text(json.dumps(config))
         running.append(subprocess.Popen(
@@ -106,11 +112,18 @@ def check_running_installation(prometheus, usher, folder):
             if time.monotonic() > until:
                 fail(f"no leader was scraped\n{(folder / 'serve.log').read_text()}\n{(folder / 'prometheus.log').read_text()}")
             time.sleep(0.5)
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "exec-1", "labels": {"spark-role": "executor", "spark-app-selector": "spark-1", "spark-exec-id": "1"}},
-               "spec": {"restartPolicy": "Never", "containers": [{"name": "spark-kubernetes-executor", "image": "spark"}]}}
-        request = urllib.request.Request(f"http://127.0.0.1:{http}/api/v1/namespaces/default/pods", data=json.dumps(pod).encode(), method="POST", headers={"content-type": "application/json"})
-        urllib.request.urlopen(request, timeout=10).close()
+        create(http, "namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}})
+        pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"restartPolicy": "Never", "containers": [{"name": "spark", "image": "spark"}]}}
+        driver = {"name": "driver", "labels": {"spark-role": "driver", "spark-app-selector": "spark-1"}, "annotations": {"spark-usher.io/min-member": "3"}}
+        executor = {"name": "exec-1", "labels": {"spark-role": "executor", "spark-app-selector": "spark-1", "spark-exec-id": "1"}}
+        for metadata in (driver, executor):
+            create(http, "namespaces/team-a/pods", pod | {"metadata": metadata})
         time.sleep(4)
+        lacking = get_json(own, "/api/v1/query", query="sum by (namespace) (spark_usher_executors_lacking)")["data"]["result"]
+        found = {result["metric"]["namespace"]: result["value"][1] for result in lacking}
+        if found != {"team-a": "2"}:
+            fail(f"expected 2 executors that applications of team-a lack, found {found}")
+        print("   ok  what applications lack is counted under their own namespace")
         known = set(re.findall(r"`(spark_usher_\w+)`", (ROOT / "docs/metrics.md").read_text()))
         count, filled = 0, 0
         for title, expression in dashboard_queries():

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use prometheus::{Gauge, IntCounterVec};
 
+use crate::cluster::namespace_metrics::NamespaceMetrics;
+use crate::cluster::replica::Replica;
 use crate::cluster::snapshot_metrics::SnapshotMetrics;
-use crate::snapshot::Snapshot;
 use crate::telemetry::registry::Registry;
 use crate::{cluster, http};
 
@@ -36,7 +36,7 @@ pub const LABELS: &[(&str, &str)] = &[
     ),
     (
         "cause",
-        "of exits see [Causes of executor exits](reasons.md#causes-of-executor-exits); of costs see [Costs](recovery.md#costs)",
+        "of exits see [Causes of executor exits](reasons.md#causes-of-executor-exits); of costs see [Costs](recovery.md#costs); of what applications lack see [Shortages](recovery.md#shortages)",
     ),
     (
         "rule",
@@ -76,12 +76,13 @@ pub struct FileMetrics {
 }
 
 impl Metrics {
-    /// Registers the metrics of a process that has this snapshot.
-    pub fn new(snapshot: Arc<ArcSwap<Snapshot>>) -> prometheus::Result<Metrics> {
+    /// Registers the metrics of a process that runs this replica.
+    pub fn new(replica: &Replica) -> prometheus::Result<Metrics> {
         let registry = Registry::default();
         let http = Arc::new(http::metrics::Metrics::register(&registry)?);
         let files = FileMetrics::register(&registry)?;
-        SnapshotMetrics::register(&registry, snapshot)?;
+        SnapshotMetrics::register(&registry, replica.snapshot())?;
+        NamespaceMetrics::register(&registry, replica)?;
         let cluster = Arc::new(cluster::metrics::Metrics::register(&registry)?);
         Ok(Metrics { registry, http, cluster, files })
     }
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn every_label_has_its_values_listed() {
         let listed = |label: &str| LABELS.iter().find(|(known, _)| *known == label).map(|(_, values)| *values);
-        let metrics = Metrics::new(Arc::default()).unwrap();
+        let metrics = Metrics::new(&Replica::default()).unwrap();
         let used: Vec<String> =
             metrics.registry.registered().into_iter().flat_map(|desc| desc.variable_labels).collect();
         for label in &used {

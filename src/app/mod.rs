@@ -114,7 +114,7 @@ impl App {
         let stop = supervisor.token().clone();
         let replica = Replica::default();
         let snapshot = replica.snapshot();
-        let metrics = Metrics::new(snapshot.clone())?;
+        let metrics = Metrics::new(&replica)?;
         let mut ready = Readiness::default();
         let (certificate_ready, listening) = (ready.needs("certificate"), ready.needs("listener"));
         let signing = options.signing.map(|signing| (signing, ready.needs("signing key")));

@@ -5,10 +5,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Command;
-use clap_complete::Shell;
+use clap_complete::env::Shells;
+use clap_complete::{CompleteEnv, Shell};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
+use super::candidates::with_candidates;
 use super::output::OK;
 use super::program::file_name;
 use super::submit_help::with_options;
@@ -28,23 +30,28 @@ pub(super) struct ManArgs {
     folder: PathBuf,
 }
 
-pub(super) fn run(args: &Args, command: Command, out: &mut dyn Write) -> io::Result<u8> {
-    let mut command = file_named(with_options(command));
-    let name = command.get_name().to_owned();
-    // The generators panic where they cannot write.
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, &name, &mut script);
-    out.write_all(reachable(args.shell, &String::from_utf8_lossy(&script), &name).as_bytes())?;
+/// The variable by which the script of a shell asks this program for candidates.
+const VARIABLE: &str = "SPARK_USHER_COMPLETE";
+
+/// Prints the script of a shell, which asks this program: it knows the cluster.
+pub(super) fn run(args: &Args, command: &Command, out: &mut dyn Write) -> io::Result<u8> {
+    let (name, shell) = (file_name(command.get_name()), args.shell.to_string());
+    if let Some(shell) = Shells::builtins().completer(&shell) {
+        shell.write_registration(VARIABLE, name, name, name, out)?;
+    }
     Ok(OK)
 }
 
-/// The script for bash with one spelling of the program's name: clap_complete 4.6.11 replaces its `-` in two ways, so that no subcommand
-/// has completions.
-fn reachable(shell: Shell, script: &str, name: &str) -> String {
-    match shell {
-        Shell::Bash => script.replace(&name.replace('-', "__subcmd__"), &name.replace('-', "__")),
-        _ => script.to_owned(),
-    }
+/// Prints the candidates that the script of a shell asks for, and ends the process; does nothing if no shell asks.
+pub(super) fn for_shell(command: impl Fn() -> Command) {
+    // The script passes the words of the command line after `--`.
+    let words = || std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
+    CompleteEnv::with_factory(|| completed(command(), words())).var(VARIABLE).complete();
+}
+
+/// The command as it is completed, for these words, of which the first is the program.
+fn completed(command: Command, words: Vec<OsString>) -> Command {
+    with_candidates(file_named(with_options(command)), &words)
 }
 
 pub(super) fn man(args: &ManArgs, command: Command, err: &mut dyn Write) -> io::Result<u8> {
@@ -64,8 +71,8 @@ pub(super) fn man(args: &ManArgs, command: Command, err: &mut dyn Write) -> io::
 fn candidates(command: Command, words: Vec<OsString>, folder: &Path) -> String {
     const NO_SPACE: u8 = 2;
     const NO_FILES: u8 = 4;
-    let mut command = file_named(with_options(command));
     let words: Vec<OsString> = std::iter::once(command.get_name().into()).chain(words).collect();
+    let mut command = completed(command, words.clone());
     let last = words.len() - 1;
     let found = clap_complete::engine::complete(&mut command, words, last, Some(folder)).unwrap_or_default();
     let shown: Vec<_> = found.iter().filter(|candidate| !candidate.is_hide_set()).collect();
@@ -121,62 +128,25 @@ fn file_named(command: Command) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+    use clap::{CommandFactory, ValueEnum};
 
     #[test]
-    fn completions_have_the_options_of_submit() {
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
-            let mut out = Vec::new();
-            run(&Args { shell }, super::super::Cli::command(), &mut out).unwrap();
-            let script = String::from_utf8(out).unwrap();
-            for words in ["properties-file", "spark-exit-codes", "all-namespaces", "include-ended"] {
-                assert!(script.contains(words), "{shell}: {words}");
+    fn every_shell_has_a_script_that_asks_the_program() {
+        for shell in Shell::value_variants() {
+            for (name, file) in [("spark-usher", "spark-usher"), ("kubectl usher", "kubectl-usher")] {
+                let mut out = Vec::new();
+                let command = super::super::program::named(super::super::Cli::command(), name);
+                run(&Args { shell: *shell }, &command, &mut out).unwrap();
+                let script = String::from_utf8(out).unwrap();
+                assert!(script.contains(VARIABLE) && script.contains(file), "{shell}: {script}");
+                assert!(!script.contains("kubectl usher"), "{shell}: {script}");
             }
         }
     }
 
     #[test]
-    fn bash_completes_commands_options_and_values() {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, file) in [("spark-usher", "spark-usher"), ("kubectl usher", "kubectl-usher")] {
-            let mut out = Vec::new();
-            let command = super::super::program::named(super::super::Cli::command(), name);
-            run(&Args { shell: Shell::Bash }, command, &mut out).unwrap();
-            std::fs::write(folder.path().join("script"), out).unwrap();
-            for (words, expected) in [
-                ("sub", "submit"),
-                (
-                    "submit --dr",
-                    "--driver-memory --driver-cores --driver-java-options --driver-library-path --driver-class-path --dry-run",
-                ),
-                ("submit --conf a=b --kub", "--kubeconfig"),
-                ("status -o y", "yaml"),
-                ("kill --include", "--include-ended"),
-                ("config ch", "check"),
-            ] {
-                // As readline calls it.
-                let all: Vec<&str> = words.split(' ').collect();
-                let (last, count, function) = (all.last().unwrap(), all.len(), file.replace('-', "__"));
-                let before = all.iter().rev().nth(1).copied().unwrap_or(file);
-                let text = format!(
-                    "source ./script; COMP_WORDS=({file} {words}); COMP_CWORD={count}; _{function} {file} {last} {before}; echo ${{COMPREPLY[@]}}"
-                );
-                let done =
-                    std::process::Command::new("bash").args(["-c", &text]).current_dir(&folder).output().unwrap();
-                let found: std::collections::BTreeSet<String> =
-                    String::from_utf8_lossy(&done.stdout).split_whitespace().map(str::to_owned).collect();
-                let expected = expected.split(' ').map(str::to_owned).collect();
-                assert_eq!(found, expected, "{file} {words}: {done:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn plugin_of_kubectl_has_completions_and_man_pages_by_the_name_of_its_file() {
+    fn plugin_of_kubectl_has_man_pages_by_the_name_of_its_file() {
         let plugin = || super::super::program::named(super::super::Cli::command(), "kubectl usher");
-        let mut out = Vec::new();
-        run(&Args { shell: Shell::Bash }, plugin(), &mut out).unwrap();
-        assert!(String::from_utf8(out).unwrap().contains("-o default kubectl-usher"));
         let folder = tempfile::tempdir().unwrap();
         man(&ManArgs { folder: folder.path().to_owned() }, plugin(), &mut Vec::new()).unwrap();
         assert!(folder.path().join("kubectl-usher-submit.1").exists());
@@ -223,7 +193,7 @@ mod tests {
                 Ok(())
             }
         }
-        let closed = run(&Args { shell: Shell::Zsh }, super::super::Cli::command(), &mut Closed);
+        let closed = run(&Args { shell: Shell::Zsh }, &super::super::Cli::command(), &mut Closed);
         assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 

@@ -2,6 +2,7 @@
 
 mod api_server;
 mod apps;
+mod candidates;
 mod completion;
 mod config;
 mod cost;
@@ -102,6 +103,7 @@ enum Command {
 impl Cli {
     /// Parses the arguments of this process. Help, errors, and completions for kubectl end it.
     pub fn of_process() -> Cli {
+        completion::for_shell(Cli::of_program);
         let mut command = Cli::of_program();
         if program::completes_for_kubectl() {
             completion::for_kubectl(command);
@@ -131,7 +133,7 @@ impl Cli {
             Command::Kill(args) => kill::run(&args, &mut out, &mut err),
             Command::Watch(args) => watch::run(args, &mut out, &mut err),
             Command::Version(args) => version::run(&args, &mut out, &mut err),
-            Command::Completion(args) => completion::run(&args, Cli::of_program(), &mut out),
+            Command::Completion(args) => completion::run(&args, &Cli::of_program(), &mut out),
             Command::Man(args) => completion::man(&args, Cli::of_program(), &mut err),
             Command::Apps(args) => apps::run(args, &mut out, &mut err),
             Command::Why(args) => why::run(args, &mut out, &mut err),

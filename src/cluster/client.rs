@@ -237,6 +237,12 @@ pub fn named_namespace(kubeconfig: Option<&Path>, context: Option<&str>) -> Opti
     used_context(&file, context)?.namespace.clone()
 }
 
+/// The contexts of the kubeconfig, each with the namespace that it names.
+pub fn contexts(kubeconfig: Option<&Path>) -> Vec<(String, Option<String>)> {
+    let file = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from).unwrap_or_default();
+    file.contexts.into_iter().map(|named| (named.name, named.context.and_then(|context| context.namespace))).collect()
+}
+
 /// A client for what [`configure`] finds.
 pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Cluster> {
     of(configure(kubeconfig, context).await?)

@@ -2,16 +2,19 @@
 
 use prometheus::{CounterVec, Gauge, Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::progress::Unseen;
 use super::recent::OncePerMinute;
 use crate::controller::Effects;
 use crate::controller::PollError;
 use crate::lifecycle::cause::Cause;
+use crate::lifecycle::exit::Exit;
 use crate::nodes::{NodeLedger, Suspicion};
 use crate::policy::RecoveryRule;
 use crate::recovery::cost::Amount;
+use crate::recovery::namespaces::CountedNamespaces;
+use crate::spark::exit_code;
 use crate::telemetry::registry::Registry;
 
 /// The values of the label `action`.
@@ -80,6 +83,10 @@ pub struct Metrics {
     pub gang_start: Histogram,
     /// Exits of executors.
     pub exits: IntCounterVec,
+    /// The same, by namespace.
+    pub exits_of_namespaces: IntCounterVec,
+    /// The namespaces that counters name.
+    namespaces: Mutex<CountedNamespaces>,
     /// Exits that the previous leader may have reported.
     pub exits_possibly_repeated: IntCounterVec,
     /// Kubernetes Events.
@@ -101,15 +108,32 @@ impl Metrics {
             cores.with_label_values(&labels).inc_by(amount.core_seconds);
             bytes.with_label_values(&labels).inc_by(amount.byte_seconds);
         };
-        for (namespace, cause, amount) in &effects.waste {
+        for (app, cause, amount) in &effects.waste {
+            let namespace = &*self.counted_as(app.namespace());
             add((&self.wasted_cores, &self.wasted_bytes), [namespace, cause.as_str()], *amount);
         }
         for (rule, count) in &effects.withheld {
             self.recovery_withheld.with_label_values(&[rule.as_str()]).inc_by(u64::from(*count));
         }
         for (namespace, rule, amount) in &effects.given_back {
+            let namespace = &*self.counted_as(namespace);
             add((&self.recovered_cores, &self.recovered_bytes), [namespace, rule.as_str()], *amount);
         }
+    }
+
+    /// The name under which counters count a namespace.
+    fn counted_as(&self, namespace: &str) -> Arc<str> {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner).name(namespace)
+    }
+
+    /// Counts the exit of an executor.
+    pub fn count_exit(&self, exit: &Exit) {
+        let (cause, code) = (exit.cause.as_str(), exit_code::bounded(exit.exit_code()));
+        if exit.possibly_reported {
+            return self.exits_possibly_repeated.with_label_values(&[cause, code]).inc();
+        }
+        self.exits.with_label_values(&[cause, code]).inc();
+        self.exits_of_namespaces.with_label_values(&[&*self.counted_as(exit.app.namespace()), cause]).inc();
     }
 
     /// The pods that rules would have deleted since the start, by rule, for people; `None` if there are none.
@@ -168,6 +192,8 @@ impl Metrics {
                 &[1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0],
             )?,
             exits: registry.counters("spark_usher_executor_exits_total", &["cause", "exit_code"], "Executor exits, reported by the leader.")?,
+            exits_of_namespaces: registry.counters("spark_usher_namespace_executor_exits_total", &["namespace", "cause"], "Executor exits by namespace, reported by the leader.")?,
+            namespaces: Mutex::default(),
             exits_possibly_repeated: registry.counters("spark_usher_executor_exits_possibly_repeated_total", &["cause", "exit_code"], "Executor exits that the previous leader may have reported already, because it did not stop gracefully.")?,
             events: registry.counters("spark_usher_events_total", &["reason"], "Kubernetes Events written.")?,
             events_lost: registry.counter("spark_usher_events_lost_total", "Executor exits whose Event was not written before another replica became leader.")?,

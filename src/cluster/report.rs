@@ -2,13 +2,11 @@
 
 use super::metrics::Metrics;
 use crate::lifecycle::Exit;
-use crate::spark::exit_code;
 
 /// Logs and counts the exit of an executor.
 pub(super) fn report(exit: &Exit, metrics: &Metrics) {
     let cause = exit.cause;
-    let counted = if exit.possibly_reported { &metrics.exits_possibly_repeated } else { &metrics.exits };
-    counted.with_label_values(&[cause.as_str(), exit_code::bounded(exit.exit_code())]).inc();
+    metrics.count_exit(exit);
     let spark = exit.spark();
     macro_rules! line {
         ($level:ident) => {

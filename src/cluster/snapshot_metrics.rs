@@ -4,15 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{Gauge, IntGauge, IntGaugeVec, Opts};
+use prometheus::{IntGauge, IntGaugeVec, Opts};
 
-use crate::runtime::clock;
-use crate::snapshot::{Application, DriverPhase, Snapshot};
-use crate::spark::conf::Allocation;
-use crate::spark::ids::AppKey;
+use crate::snapshot::Snapshot;
 use crate::spark::state::ExecutorPodState;
 use crate::telemetry::registry::Registry;
 use crate::{annotations, gang};
@@ -24,8 +20,6 @@ pub struct SnapshotMetrics {
     executors: IntGaugeVec,
     groups: IntGaugeVec,
     gangs: IntGaugeVec,
-    gang_waiting: Gauge,
-    idle_drivers: IntGauge,
     fallback: IntGauge,
 }
 
@@ -46,14 +40,6 @@ impl SnapshotMetrics {
                 &["state"],
                 "PodGroups that spark-usher manages, by whether their executors wait or have started.",
             )?,
-            gang_waiting: Gauge::new(
-                "spark_usher_gang_waiting_seconds",
-                "Waiting time of the gang that has waited longest; 0 if none waits.",
-            )?,
-            idle_drivers: IntGauge::new(
-                "spark_usher_drivers_without_executors",
-                "Running drivers whose known configuration requests executors and that have none pending or running.",
-            )?,
             fallback: IntGauge::new(
                 "spark_usher_fallback_pods",
                 "Executors mutated by the fallback policy only: the webhook did not answer when they were created.",
@@ -66,13 +52,13 @@ impl SnapshotMetrics {
         registry.register(Current { metrics: SnapshotMetrics::new()?, snapshot })
     }
 
-    fn collectors(&self) -> [&dyn Collector; 7] {
-        let SnapshotMetrics { applications, executors, groups, gangs, gang_waiting, idle_drivers, fallback } = self;
-        [applications, executors, groups, gangs, gang_waiting, idle_drivers, fallback]
+    fn collectors(&self) -> [&dyn Collector; 5] {
+        let SnapshotMetrics { applications, executors, groups, gangs, fallback } = self;
+        [applications, executors, groups, gangs, fallback]
     }
 
-    /// Sets the metrics to the state of this snapshot at `now`.
-    pub fn observe(&self, snapshot: &Snapshot, now: Timestamp) {
+    /// Sets the metrics to the state of this snapshot.
+    pub fn observe(&self, snapshot: &Snapshot) {
         self.applications.set(to_gauge(snapshot.apps.len()));
         let mut counts = [0; ExecutorPodState::ALL.len()];
         let mut fallback = 0;
@@ -86,24 +72,18 @@ impl SnapshotMetrics {
             self.executors.with_label_values(&[state.as_str()]).set(to_gauge(count));
         }
         self.fallback.set(to_gauge(fallback));
-        let idle = snapshot
-            .apps
-            .iter()
-            .filter(|(key, app)| wants_executors(key, app, snapshot) && app.live().next().is_none());
-        self.idle_drivers.set(to_gauge(idle.count()));
-        self.observe_gangs(snapshot, now);
+        self.observe_gangs(snapshot);
     }
 
-    fn observe_gangs(&self, snapshot: &Snapshot, now: Timestamp) {
+    fn observe_gangs(&self, snapshot: &Snapshot) {
         let mut kinds: HashMap<&str, usize> = HashMap::new();
-        let (mut waiting, mut started, mut longest) = (0, 0, 0);
+        let (mut waiting, mut started) = (0, 0);
         for (key, group) in &snapshot.groups {
             *kinds.entry(key.scheduler).or_default() += 1;
             if group.started {
                 started += 1;
             } else if !group.deleting {
                 waiting += 1;
-                longest = longest.max(group.created.map_or(0, |created| now.as_second().saturating_sub(created)));
             }
         }
         for scheduler in gang::TABLE.iter().filter(|scheduler| !scheduler.apis.is_empty()) {
@@ -112,8 +92,6 @@ impl SnapshotMetrics {
         }
         self.gangs.with_label_values(&["waiting"]).set(to_gauge(waiting));
         self.gangs.with_label_values(&["started"]).set(to_gauge(started));
-        #[expect(clippy::cast_precision_loss, reason = "an age in seconds fits a float's 53 bits")]
-        self.gang_waiting.set(longest as f64);
     }
 }
 
@@ -139,24 +117,12 @@ impl Collector for Current {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.metrics.observe(&self.snapshot.load(), clock::now());
+        self.metrics.observe(&self.snapshot.load());
         self.metrics.collect()
     }
 }
 
-/// Whether a running driver should have executors. A driver that allocates dynamically may have none, and it is unknown for
-/// a driver whose configuration is unknown; Spark's own default is static.
-fn wants_executors(key: &AppKey, app: &Application, snapshot: &Snapshot) -> bool {
-    let driver = app.live_driver().filter(|driver| driver.phase == DriverPhase::Running);
-    let conf = driver.and_then(|driver| snapshot.conf(key, driver));
-    conf.is_some_and(|conf| match conf.allocation {
-        Ok(Allocation::Static { instances }) => instances > 0,
-        Ok(Allocation::Dynamic { min, .. }) => min > 0,
-        Err(_) => false,
-    })
-}
-
-fn to_gauge(count: usize) -> i64 {
+pub(super) fn to_gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 

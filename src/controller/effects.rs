@@ -205,8 +205,8 @@ pub struct NodeReport {
 pub struct Effects {
     /// How many plans were made.
     pub plans: usize,
-    /// What executors that did no work have cost, by namespace.
-    pub waste: Vec<(Arc<str>, WasteCause, Amount)>,
+    /// What executors of applications that did no work have cost.
+    pub waste: Vec<(AppKey, WasteCause, Amount)>,
     /// What deletions by recovery rules gave back, by namespace.
     pub given_back: Vec<(Arc<str>, RecoveryRule, Amount)>,
     /// How many more pods rules would have deleted, were deletions not off.

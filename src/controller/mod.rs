@@ -131,7 +131,7 @@ pub struct Controller {
     given_back: GivenBack,
     nodes: Nodes,
     /// What was added to the costs since the last step.
-    waste: Vec<(Arc<str>, WasteCause, Amount)>,
+    waste: Vec<(AppKey, WasteCause, Amount)>,
     withheld: BTreeMap<RecoveryRule, u32>,
     rate_limit: RateLimit,
     synced: BTreeSet<&'static str>,
@@ -451,7 +451,7 @@ impl Controller {
             self.nodes.expire(self.store.snapshot(), &policies.nodes, now.at);
             self.deletion_budget.prune(&policies.recovery, now.at);
             for (namespace, rule, amount) in self.given_back.count(now.at) {
-                let namespace = self.costs.add_given_back(&namespace, rule, amount);
+                self.costs.add_given_back(&namespace, rule, amount);
                 effects.given_back.push((namespace, rule, amount));
             }
         }
@@ -475,8 +475,8 @@ impl Controller {
                 self.exits.due_reports(leader_state, self.settings.takeover, now.at, 2 * MAX_EXITS_PER_STEP);
             for exit in effects.exits.iter().filter(|exit| leading && !exit.possibly_reported) {
                 if let Some(amount) = cost::of_exit(exit) {
-                    let namespace = self.costs.add(&exit.app, WasteCause::Refused, amount);
-                    self.waste.push((namespace, WasteCause::Refused, amount));
+                    self.costs.add(&exit.app, WasteCause::Refused, amount);
+                    self.waste.push((exit.app.clone(), WasteCause::Refused, amount));
                 }
             }
         }
@@ -596,8 +596,8 @@ impl Controller {
             self.recovery.found(app, found);
         }
         for (cause, amount) in std::mem::take(&mut plan.waste) {
-            let namespace = self.costs.add(app, cause, amount);
-            self.waste.push((namespace, cause, amount));
+            self.costs.add(app, cause, amount);
+            self.waste.push((app.clone(), cause, amount));
         }
         for (rule, count) in std::mem::take(&mut plan.withheld) {
             *self.withheld.entry(rule).or_default() += count;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use imbl::OrdMap;
 use jiff::Timestamp;
 
+use super::namespaces::CountedNamespaces;
 use super::registration::{Registration, registration_in};
 use super::rules::{RuleContext, SetContext};
 use super::state::RecoveryState;
@@ -143,9 +144,6 @@ pub fn of_exit(exit: &Exit) -> Option<Amount> {
 
 /// At most this many applications are remembered one by one.
 const MAX_APPS: usize = 5000;
-/// At most this many namespaces are told apart; the others count as this one, which no namespace is called.
-const MAX_NAMESPACES: usize = 200;
-const OTHER: &str = "(other)";
 /// An executor that a rule deleted would have cost this long at most.
 const GIVEN_BACK: Duration = Duration::from_secs(3600);
 /// At most this many deleted executors are followed.
@@ -161,7 +159,7 @@ pub struct CostLedger {
     order: imbl::Vector<AppKey>,
     namespaces: OrdMap<(Arc<str>, WasteCause), Amount>,
     given_back: OrdMap<(Arc<str>, RecoveryRule), Amount>,
-    names: imbl::OrdSet<Arc<str>>,
+    names: CountedNamespaces,
 }
 
 /// An executor that a rule deleted.
@@ -209,8 +207,8 @@ impl CostLedger {
         CostLedger { since: Some(now), ..CostLedger::default() }
     }
 
-    /// An application's executors did no work. Returns the namespace under which that is counted.
-    pub fn add(&mut self, app: &AppKey, cause: WasteCause, amount: Amount) -> Arc<str> {
+    /// An application's executors did no work.
+    pub fn add(&mut self, app: &AppKey, cause: WasteCause, amount: Amount) {
         if !self.apps.contains_key(app) {
             self.order.push_back(app.clone());
             if self.order.len() > MAX_APPS
@@ -220,25 +218,12 @@ impl CostLedger {
             }
         }
         self.apps.entry(app.clone()).or_default().entry(cause).or_default().add(amount);
-        let namespace = self.counted_as(app.namespace());
-        self.namespaces.entry((namespace.clone(), cause)).or_default().add(amount);
-        namespace
+        self.namespaces.entry((self.names.name(app.namespace()), cause)).or_default().add(amount);
     }
 
-    /// A rule gave resources back. Returns the namespace under which that is counted.
-    pub fn add_given_back(&mut self, namespace: &str, rule: RecoveryRule, amount: Amount) -> Arc<str> {
-        let namespace = self.counted_as(namespace);
-        self.given_back.entry((namespace.clone(), rule)).or_default().add(amount);
-        namespace
-    }
-
-    fn counted_as(&mut self, namespace: &str) -> Arc<str> {
-        if let Some(known) = self.names.get(namespace) {
-            return known.clone();
-        }
-        let name: Arc<str> = if self.names.len() < MAX_NAMESPACES { namespace } else { OTHER }.into();
-        self.names.insert(name.clone());
-        name
+    /// A rule gave resources back.
+    pub fn add_given_back(&mut self, namespace: &str, rule: RecoveryRule, amount: Amount) {
+        self.given_back.entry((self.names.name(namespace), rule)).or_default().add(amount);
     }
 
     /// The costs of applications, by cause.
@@ -269,6 +254,7 @@ pub fn uncounted(since: Instant, counted: Option<Instant>, leads_since: Instant,
 
 #[cfg(test)]
 mod tests {
+    use super::super::namespaces::{MAX_NAMESPACES, OTHER};
     use super::*;
     use crate::runtime::clock;
     use crate::spark::quantity::Quantity;

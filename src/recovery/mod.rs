@@ -6,6 +6,7 @@ pub mod cost;
 pub mod drivers;
 pub mod finding;
 mod findings;
+pub mod namespaces;
 pub mod registration;
 pub mod report;
 pub mod rules;

@@ -1,6 +1,9 @@
 //! What a person learns without a port-forward of their own: from the leader, which the command line finds and reaches through the API
 //! server, or, without the rights to do that, from what their account may read in one namespace.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -133,6 +136,55 @@ async fn team_with_a_role_in_one_namespace_sees_what_its_application_lacks_and_w
     // What they may not read is not known, and no error.
     let (code, out, _) = ask(&path, &["status", "nightly"]).await;
     assert!(code == Some(0) && out.contains("etl-driver"), "{out}");
+    let own: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let context = own["contexts"][0]["name"].as_str().unwrap();
+    for (words, expected) in [
+        ("sub", "submit"),
+        (
+            "submit --dr",
+            "--driver-memory --driver-cores --driver-java-options --driver-library-path --driver-class-path --dry-run",
+        ),
+        ("submit --conf a=b --kub", "--kubeconfig"),
+        ("status -o y", "yaml"),
+        ("kill --include", "--include-ended"),
+        ("config ch", "check"),
+        // Of the namespace of the context, and of another one, whose pods they may not list.
+        ("why n", "nightly"),
+        ("why etl-", "etl-driver etl-exec-1"),
+        ("kill etl-", "etl-driver"),
+        ("status spark-", "spark-0123"),
+        ("why -n elsewhere n", ""),
+        // They may not list namespaces: those of the contexts.
+        ("apps -n ", namespace),
+        ("apps --context ", context),
+        ("nodes n", ""),
+    ] {
+        let found = completed(&path, words).await;
+        assert_eq!(found, expected.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>(), "{words}");
+    }
+}
+
+/// What bash offers for the last of these words.
+async fn completed(kubeconfig: &str, words: &str) -> BTreeSet<String> {
+    let all: Vec<&str> = words.split(' ').collect();
+    let (last, count) = (all.last().unwrap(), all.len());
+    // As readline calls it.
+    let text = format!(
+        "source <(spark-usher completion bash); COMP_WORDS=(spark-usher {words}); COMP_CWORD={count}; \
+         _clap_complete_spark_usher spark-usher '{last}'; IFS=' '; echo \"${{COMPREPLY[*]}}\""
+    );
+    let path = std::env::join_paths(
+        Path::new(&program())
+            .parent()
+            .map(Path::to_owned)
+            .into_iter()
+            .chain(std::env::split_paths(&std::env::var("PATH").unwrap())),
+    );
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", &text]).env("PATH", path.unwrap()).env("KUBECONFIG", kubeconfig);
+    let (code, out, err) = finished(command).await;
+    assert!(code == Some(0) && err.is_empty(), "{words}: {err}");
+    out.split_whitespace().map(str::to_owned).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,9 @@
 //! The code produces every reason, and a test expects it; the generated tables equal the code.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use spark_usher::app::metrics::{LABELS, Metrics};
+use spark_usher::cluster::replica::Replica;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::nodes::FaultKind;
 use spark_usher::policy::{Mode, RecoveryRule, RuleSettings};
@@ -92,7 +92,7 @@ fn documented_reasons_equal_code() {
 #[test]
 fn documented_metrics_equal_code() {
     let mut table = String::from("| metric | labels | description |\n|---|---|---|\n");
-    for described in Metrics::new(Arc::default()).unwrap().registry.registered() {
+    for described in Metrics::new(&Replica::default()).unwrap().registry.registered() {
         let labels: Vec<String> = described.variable_labels.iter().map(|label| format!("`{label}`")).collect();
         table += &format!("| `{}` | {} | {} |\n", described.fq_name, labels.join(", "), described.help);
     }

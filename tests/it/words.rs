@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use spark_usher::app::metrics::{LABELS, Metrics};
+use spark_usher::cluster::replica::Replica;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::reason::Reason;
 
@@ -173,7 +173,7 @@ fn reasons_causes_and_metrics_use_the_standard_terms() {
     for cause in Cause::ALL {
         found.extend(violations(&cause.to_string(), cause.text()));
     }
-    for metric in Metrics::new(Arc::default()).unwrap().registry.registered() {
+    for metric in Metrics::new(&Replica::default()).unwrap().registry.registered() {
         found.extend(violations(&metric.fq_name, &metric.help));
     }
     for (name, values) in LABELS {

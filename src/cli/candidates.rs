@@ -1,0 +1,184 @@
+//! What a cluster offers for the word that a shell completes: contexts, namespaces, applications, drivers and executors. A shell shows no
+//! errors: what cannot be read in time is not offered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+
+use super::api_server::ApiServer;
+use super::output::block_on;
+use crate::cluster::client;
+use crate::cluster::labelled::{self, SparkPod};
+use crate::spark::role::Role;
+
+/// The longest time for which a shell waits.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The options of a command line that say where it looks.
+#[derive(Clone, Default)]
+struct Place {
+    server: ApiServer,
+    namespace: Option<String>,
+    all_namespaces: bool,
+}
+
+impl Place {
+    /// Of a command line as it was typed so far.
+    fn of(command: &Command, words: &[OsString]) -> Place {
+        let matches = command.clone().ignore_errors(true).try_get_matches_from(words);
+        let Some((_, matches)) = matches.as_ref().ok().and_then(ArgMatches::subcommand) else {
+            return Place::default();
+        };
+        let text = |id: &str| matches.try_get_one::<String>(id).ok().flatten().cloned();
+        let kubeconfig = matches.try_get_one::<PathBuf>("kubeconfig").ok().flatten().cloned();
+        Place {
+            server: ApiServer { kubeconfig, context: text("context"), master: text("master"), ..ApiServer::default() },
+            namespace: text("namespace"),
+            all_namespaces: matches.try_get_one::<bool>("all_namespaces").ok().flatten() == Some(&true),
+        }
+    }
+
+    fn contexts(&self) -> Vec<String> {
+        client::contexts(self.server.kubeconfig.as_deref()).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Those of the cluster; those that the contexts of the kubeconfig name, if the account may not list them.
+    fn namespaces(&self) -> Vec<String> {
+        self.within_time(async |cluster| Ok(labelled::names::<Namespace>(&cluster.client).await?)).unwrap_or_else(
+            || client::contexts(self.server.kubeconfig.as_deref()).into_iter().filter_map(|(_, own)| own).collect(),
+        )
+    }
+
+    fn nodes(&self) -> Vec<String> {
+        self.within_time(async |cluster| Ok(labelled::names::<Node>(&cluster.client).await?)).unwrap_or_default()
+    }
+
+    /// The Spark pods of the namespace that the command would ask.
+    fn pods(&self) -> Vec<SparkPod> {
+        let read = self.within_time(async |cluster| {
+            let namespace = self.namespace.as_ref().unwrap_or(&cluster.namespace);
+            Ok(labelled::spark_pods(&cluster.client, (!self.all_namespaces).then_some(namespace)).await?)
+        });
+        read.unwrap_or_default()
+    }
+
+    fn within_time<T>(&self, work: impl AsyncFnOnce(client::Cluster) -> anyhow::Result<T>) -> Option<T> {
+        let asked = async { work(self.server.cluster().await?).await };
+        block_on(async { tokio::time::timeout(TIMEOUT, asked).await? }).ok()
+    }
+}
+
+/// The command with candidates for every argument that names something of the cluster that these words name.
+pub(super) fn with_candidates(command: Command, words: &[OsString]) -> Command {
+    let place = Place::of(&command, words);
+    command.mut_subcommands(|sub| {
+        let takes_executors = sub.get_name() != "kill";
+        let names_nodes = sub.get_name() == "nodes";
+        sub.mut_args(|arg| of_arg(arg, place.clone(), takes_executors, names_nodes))
+    })
+}
+
+fn of_arg(arg: Arg, place: Place, takes_executors: bool, names_nodes: bool) -> Arg {
+    let completer = match (arg.get_id().as_str(), arg.is_positional()) {
+        ("context", false) => ArgValueCompleter::new(move |word: &OsStr| plain(place.contexts(), word)),
+        ("namespace" | "usher_namespace" | "dry_run_namespace", false) => {
+            ArgValueCompleter::new(move |word: &OsStr| plain(place.namespaces(), word))
+        }
+        ("name", true) if names_nodes => ArgValueCompleter::new(move |word: &OsStr| plain(place.nodes(), word)),
+        ("name" | "ids", true) => {
+            ArgValueCompleter::new(move |word: &OsStr| named(&place.pods(), word, takes_executors))
+        }
+        _ => return arg,
+    };
+    arg.add(completer)
+}
+
+/// Those of these words that begin with what was typed, each once, in their order.
+fn plain(mut words: Vec<String>, typed: &OsStr) -> Vec<CompletionCandidate> {
+    words.sort();
+    words.dedup();
+    let typed = typed.to_string_lossy();
+    words.into_iter().filter(|word| word.starts_with(&*typed)).map(CompletionCandidate::new).collect()
+}
+
+/// The names of applications; once something was typed, also their ids, and their pods.
+fn named(pods: &[SparkPod], typed: &OsStr, takes_executors: bool) -> Vec<CompletionCandidate> {
+    let mut runs: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for pod in pods {
+        runs.entry(pod.app_name()).or_default().insert(&pod.app);
+    }
+    let of_application = |ids: usize| if ids == 1 { "application".to_owned() } else { format!("{ids} applications") };
+    let mut found: BTreeMap<&str, String> = runs.iter().map(|(name, ids)| (*name, of_application(ids.len()))).collect();
+    if !typed.is_empty() {
+        for pod in pods {
+            let name = pod.app_name();
+            let what = if pod.role == Role::Driver { "driver" } else { "executor" };
+            found.entry(&pod.app).or_insert_with(|| format!("id of {name}"));
+            if pod.role == Role::Driver || takes_executors {
+                found.entry(&pod.name).or_insert_with(|| format!("{what} of {name}"));
+            }
+        }
+    }
+    let typed = typed.to_string_lossy();
+    let matching = found.into_iter().filter(|(word, _)| word.starts_with(&*typed));
+    matching.map(|(word, what)| CompletionCandidate::new(word).help(Some(what.into()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, role: Role, app: &str, label: Option<&str>) -> SparkPod {
+        SparkPod { name: name.into(), role, app: app.into(), label: label.map(str::to_owned) }
+    }
+
+    fn shown(pods: &[SparkPod], typed: &str, takes_executors: bool) -> Vec<(String, String)> {
+        let text = |candidate: &CompletionCandidate| {
+            let help = candidate.get_help().map(ToString::to_string).unwrap_or_default();
+            (candidate.get_value().to_string_lossy().into_owned(), help)
+        };
+        named(pods, OsStr::new(typed), takes_executors).iter().map(text).collect()
+    }
+
+    #[test]
+    fn names_come_first_and_ids_and_pods_once_something_is_typed() {
+        let pods = [
+            pod("etl-driver", Role::Driver, "spark-1", Some("etl")),
+            pod("etl-exec-1", Role::Executor, "spark-1", Some("etl")),
+            pod("etl-2-driver", Role::Driver, "spark-2", Some("etl")),
+            pod("report-0123456789abcdef-exec-7", Role::Executor, "spark-3", None),
+        ];
+        let pair = |word: &str, what: &str| (word.to_owned(), what.to_owned());
+        assert_eq!(shown(&pods, "", true), [pair("etl", "2 applications"), pair("report", "application")]);
+        let of_etl = [
+            pair("etl", "2 applications"),
+            pair("etl-2-driver", "driver of etl"),
+            pair("etl-driver", "driver of etl"),
+            pair("etl-exec-1", "executor of etl"),
+        ];
+        assert_eq!(shown(&pods, "e", true), of_etl);
+        assert_eq!(shown(&pods, "e", false), of_etl[..3], "kill deletes drivers only");
+        assert_eq!(shown(&pods, "spark-3", true), [pair("spark-3", "id of report")]);
+    }
+
+    #[test]
+    fn place_is_read_from_an_unfinished_command_line() {
+        use clap::CommandFactory;
+        let of = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            Place::of(&super::super::Cli::command(), &words)
+        };
+        let place = of("spark-usher why --context east -n team-a --kubeconfig /k nig");
+        assert_eq!((place.server.context.as_deref(), place.namespace.as_deref()), (Some("east"), Some("team-a")));
+        assert_eq!(place.server.kubeconfig.as_deref(), Some(std::path::Path::new("/k")));
+        assert!(of("spark-usher status -A nig").all_namespaces);
+        let unfinished = of("spark-usher kill --context=east -n");
+        assert_eq!((unfinished.server.context.as_deref(), unfinished.namespace), (Some("east"), None));
+        assert!(of("spark-usher").namespace.is_none() && of("spark-usher no-such-command").namespace.is_none());
+    }
+}

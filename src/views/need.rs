@@ -1,0 +1,43 @@
+//! What an application needs: how many executors its driver wants, and which of them it lacks.
+
+use jiff::Timestamp;
+
+use crate::lifecycle::exit::Exit;
+use crate::lifecycle::remembered::RememberedExits;
+use crate::ownership::liveness::{self, ExecutorSet};
+use crate::recovery::shortage::{Shortage, shortage};
+use crate::recovery::target::{self, Target};
+use crate::recovery::view_of;
+use crate::snapshot::{Application, Snapshot};
+use crate::spark::ids::AppKey;
+
+/// What an application needs now.
+#[derive(Debug, Default)]
+pub(super) struct Need {
+    /// How many executors its driver wants; `None` without a live driver, or if that is not known.
+    pub target: Option<Target>,
+    /// What it lacks.
+    pub shortage: Option<Shortage>,
+}
+
+/// What an application with these executors needs; `exits` are those of `remembered` that are of it.
+pub(super) fn need(
+    snapshot: &Snapshot,
+    remembered: &RememberedExits,
+    (key, app): (&AppKey, &Application),
+    sets: &[ExecutorSet<'_>],
+    exits: &[&Exit],
+    now: Timestamp,
+) -> Need {
+    let liveness = liveness::of(sets);
+    let Some(driver) = liveness.pod() else { return Need::default() };
+    let view = view_of(snapshot, key, driver.creator);
+    let target = target::target(snapshot, key, driver, view, target::replicas(snapshot, key, driver, sets.iter()));
+    // A driver that is being deleted needs no more executors.
+    let shortage = target.filter(|_| !driver.deleting).and_then(|target| {
+        let executors = app.executors().values().map(|executor| &**executor);
+        let is_forgotten = remembered.forgotten(key) > 0;
+        shortage(snapshot, key, executors, (exits, is_forgotten), (driver, target), now)
+    });
+    Need { target, shortage }
+}
