@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::driver_table::painted;
 use super::live::{self, View};
-use super::output::{OK, Output, aligned, block_on, failed, has_colors};
+use super::output::{OK, Output, aligned, block_on, failed, has_colors, size};
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::text::{first_line, squeezed};
@@ -99,8 +99,7 @@ fn lines(apps: &[AppReport], args: &Args) -> Vec<String> {
 }
 
 fn for_terminal(shown: &[&AppReport], left_out: &[&AppReport], now: Timestamp) -> Vec<String> {
-    let table =
-        if shown.is_empty() { Vec::new() } else { narrow(shown, usize::from(live::size().0), has_colors(), now) };
+    let table = if shown.is_empty() { Vec::new() } else { narrow(shown, usize::from(size().0), has_colors(), now) };
     let ended = match left_out.len() {
         0 => None,
         1 => Some("1 application has ended: --ended shows it".to_owned()),

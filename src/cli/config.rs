@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use super::output::{FAILED, OK, UNREADABLE};
-use crate::config;
+use crate::config::{self, BadConfig};
 use crate::policy::deletions;
 
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                     Ok(OK)
                 }
                 Err(error) => {
-                    writeln!(err, "error: {}: {error}", file.display())?;
+                    let all = match error {
+                        BadConfig::Wrong(all) => all.iter().map(ToString::to_string).collect(),
+                        error @ BadConfig::Unreadable { .. } => vec![error.to_string()],
+                    };
+                    for wrong in &all {
+                        writeln!(err, "error: {}: {wrong}", file.display())?;
+                    }
+                    if all.len() > 1 {
+                        writeln!(err, "{} errors", all.len())?;
+                    }
                     Ok(FAILED)
                 }
             }

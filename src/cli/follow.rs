@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::driver_table::{lines, painted};
-use super::live::{frame, room, size};
-use super::output::{self, DRIVER_DELETED, DRIVER_FAILED, INTERRUPTED, OK, Output, one_line, plain};
+use super::live::{frame, room};
+use super::output::{self, DRIVER_DELETED, DRIVER_FAILED, INTERRUPTED, OK, Output, one_line, plain, size};
 use crate::cluster::driver_log::{self, LogItem};
 use crate::cluster::drivers::{Seen, Selection};
 use crate::runtime::clock;

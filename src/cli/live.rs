@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::output::{OK, failed, is_screen, plain};
+use super::output::{OK, failed, is_screen, plain, size};
 use crate::runtime::clock;
 use crate::runtime::shutdown::Signals;
 use crate::text::first_line;
@@ -68,11 +68,6 @@ pub(super) async fn show(
 
 fn time_of_day() -> String {
     clock::now().to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string()
-}
-
-/// Width and height of the terminal.
-pub(super) fn size() -> (u16, u16) {
-    terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0))
 }
 
 /// The characters that draw the view over the last one, on a terminal of this width and height. `left_out` is the number of lines that are

@@ -41,9 +41,46 @@ impl Output {
             Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(answer)?),
             Output::Yaml => write!(out, "{}", serde_saphyr::to_string(answer).map_err(io::Error::other)?),
             Output::Name => names.into_iter().try_for_each(|name| writeln!(out, "{}", plain(&name))),
+            Output::Text if is_screen() => {
+                let mut whole = Vec::new();
+                text(&mut whole)?;
+                out.write_all(wrapped(&String::from_utf8_lossy(&whole), size().0.into()).as_bytes())
+            }
             Output::Text | Output::Wide => text(out),
         }
     }
+}
+
+/// Width and height of the terminal.
+pub(super) fn size() -> (u16, u16) {
+    terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0))
+}
+
+/// The text with lines that a screen of this width has room for, but for words that are longer: they are copied. What a line continues
+/// with begins under its value, or more to the right than the line. A line that controls the terminal is drawn for it already.
+fn wrapped(text: &str, width: usize) -> String {
+    let wrap = |line: &str| {
+        if line.contains('\x1b') || line.chars().count() <= width {
+            return line.to_owned();
+        }
+        let indent = line.len() - line.trim_start().len();
+        let column = value_of(line).filter(|_| indent == 2).unwrap_or(indent + 4);
+        let hanging = " ".repeat(column.min(width / 2));
+        textwrap::fill(line, textwrap::Options::new(width).subsequent_indent(&hanging).break_words(false))
+    };
+    let mut lines: String = text.lines().map(wrap).collect::<Vec<_>>().join("\n");
+    if text.ends_with('\n') {
+        lines.push('\n');
+    }
+    lines
+}
+
+/// Where the value begins in `  key       value`.
+fn value_of(line: &str) -> Option<usize> {
+    const LONGEST_KEY: &str = "executors";
+    let key = line.trim_start();
+    let blank = key.find("  ").or_else(|| key.starts_with(LONGEST_KEY).then_some(LONGEST_KEY.len()))?;
+    Some(line.len() - key.get(blank..)?.trim_start().len())
 }
 
 /// Prints that a command has no names to print.
@@ -176,6 +213,17 @@ mod tests {
         report_line!(&mut out, "  detail    {}", "exited\n  cause     node: forged\n\n\u{1b}[2Jx\n").unwrap();
         let expected = "  detail    exited\n                cause     node: forged\n              \u{fffd}[2Jx\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn long_lines_continue_under_their_value_and_short_ones_stay() {
+        let text = "team-a/etl\n  lacks     2 of 3 executors (spark.executor.instances), since now\n    2 gang: 5 of 8 executors exist, and more\n\n\u{1b}[31mxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n";
+        let expected = "team-a/etl\n  lacks     2 of 3 executors\n            (spark.executor.instances),\n            since now\n    2 gang: 5 of 8 executors exist, and\n        more\n\n\u{1b}[31mxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n";
+        assert_eq!(wrapped(text, 40), expected);
+        assert_eq!(wrapped(text, 200), text);
+        let name = "a-name-that-is-longer-than-the-whole-screen and more";
+        assert_eq!(wrapped(name, 20), "a-name-that-is-longer-than-the-whole-screen\n    and more");
+        assert_eq!(wrapped("", 20), "");
     }
 
     #[test]

@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use super::driver_table::lines;
 use super::drivers::{Which, find, missing};
-use super::live::size;
-use super::output::{FAILED, OK, Output, block_on, failed, has_colors, is_screen, one_line, unreadable};
+use super::output::{FAILED, OK, Output, block_on, failed, has_colors, is_screen, one_line, size, unreadable};
 use super::{spark_compatible, watch};
 use crate::cluster::drivers::{Found, Selection};
 

@@ -81,9 +81,19 @@ pub(super) fn run(
 ) -> io::Result<u8> {
     let mut own = Own::default();
     let arguments = submit::passed_on(&args.arguments);
-    let options = match submit::parse_with(&arguments, |name, inline, rest| own.take(name, inline, rest)) {
+    let mut last = "";
+    let options = match submit::parse_with(&arguments, |name, inline, rest| {
+        last = name;
+        own.take(name, inline, rest)
+    }) {
         Ok(options) => options,
-        Err(error) => return unreadable(err, &error),
+        Err(error) => {
+            let code = unreadable(err, &error)?;
+            if let Some(similar) = submit_help::similar(last) {
+                writeln!(err, "\n  tip: a similar argument exists: '{similar}'")?;
+            }
+            return Ok(code);
+        }
     };
     if own.help || arguments.is_empty() {
         let to: &mut dyn Write = if own.help { out } else { err };

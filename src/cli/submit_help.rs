@@ -102,6 +102,16 @@ pub(super) fn own_option(word: &str) -> Option<&str> {
     OWN.iter().any(|option| option.name == name || option.short.is_some_and(is_short)).then_some(name)
 }
 
+/// The option that an unknown one may have been meant to be; `None` for one that is known. As clap suggests them.
+pub(super) fn similar(name: &str) -> Option<&'static str> {
+    const CONFIDENT: f64 = 0.7;
+    let all = || OWN.iter().map(|option| option.name).chain(SPARK_OPTIONS.iter().map(|option| option.name));
+    let word = name.strip_prefix("--").filter(|_| all().all(|known| known != name))?;
+    let rated = all().map(|known| (strsim::jaro(word, known.trim_start_matches('-')), known));
+    let best = rated.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    Some(best.1).filter(|_| best.0 > CONFIDENT)
+}
+
 /// The command line with the options of `submit`. No value is taken for the name of a file that is none.
 pub(super) fn with_options(command: Command) -> Command {
     hinted(command).mut_subcommand("submit", |submit| {
@@ -187,6 +197,21 @@ mod tests {
     fn words_of_applications_are_no_options_of_spark_usher() {
         for word in ["", "-", "--", "app.py", "--dry", "--dry-run-all", "-oo", "--conf", "dry-run"] {
             assert_eq!(own_option(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn misspelled_option_is_recognized_and_a_known_one_is_not_corrected() {
+        for (name, expected) in [
+            ("--num-excutors", Some("--num-executors")),
+            ("--driver-mem", Some("--driver-memory")),
+            ("--dryrun", Some("--dry-run")),
+            ("--namespce", Some("--namespace")),
+            ("--class", None),
+            ("--quxx", None),
+            ("-x", None),
+        ] {
+            assert_eq!(similar(name), expected, "{name}");
         }
     }
 

@@ -5,13 +5,16 @@ mod label_text;
 mod load;
 mod located;
 pub mod nodes;
+mod parse;
 pub mod recovery;
 mod reload;
 mod span;
+mod wrong;
 
-pub use load::{BadConfig, Config, Settings, from_path, from_text};
+pub use load::{Config, Settings, from_path, from_text};
 pub use reload::{Reloader, Removed};
 pub use span::Span;
+pub use wrong::{BadConfig, Wrong};
 
 /// The JSON Schema of the file, for editors and CI.
 pub fn schema() -> serde_json::Value {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::load::{BadConfig, Config, from_text};
+use super::load::{Config, from_text};
+use super::wrong::BadConfig;
 use crate::policy::{Policies, Policy, Validate};
 use crate::runtime::files::Watched;
 
