@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgMatches, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -30,7 +31,10 @@ struct Place {
 impl Place {
     /// Of a command line as it was typed so far.
     fn of(command: &Command, words: &[OsString]) -> Place {
-        let matches = command.clone().ignore_errors(true).try_get_matches_from(words);
+        // Whatever is not finished yet ends no reading of the options after it.
+        let any = |arg: Arg| if arg.is_positional() { arg.value_parser(OsStringValueParser::new()) } else { arg };
+        let command = command.clone().ignore_errors(true).mut_subcommands(|sub| sub.mut_args(any));
+        let matches = command.try_get_matches_from(words);
         let Some((_, matches)) = matches.as_ref().ok().and_then(ArgMatches::subcommand) else {
             return Place::default();
         };
@@ -177,6 +181,9 @@ mod tests {
         assert_eq!((place.server.context.as_deref(), place.namespace.as_deref()), (Some("east"), Some("team-a")));
         assert_eq!(place.server.kubeconfig.as_deref(), Some(std::path::Path::new("/k")));
         assert!(of("spark-usher status -A nig").all_namespaces);
+        for word in ["", "team-a:", "*", "N"] {
+            assert!(of(&format!("spark-usher why {word} -A")).all_namespaces, "{word:?}");
+        }
         let unfinished = of("spark-usher kill --context=east -n");
         assert_eq!((unfinished.server.context.as_deref(), unfinished.namespace), (Some("east"), None));
         assert!(of("spark-usher").namespace.is_none() && of("spark-usher no-such-command").namespace.is_none());

@@ -56,8 +56,8 @@ pub(super) fn size() -> (u16, u16) {
     terminal_size::terminal_size().map_or((80, 24), |(width, height)| (width.0, height.0))
 }
 
-/// The text with lines that a screen of this width has room for, but for words that are longer: they are copied. What a line continues
-/// with begins under its value, or more to the right than the line. A line that controls the terminal is drawn for it already.
+/// The text with lines that fit a screen of this width, but for words that are longer. A line continues under its value, or indented more
+/// than it is. A line with colors stays: the terminal breaks it.
 fn wrapped(text: &str, width: usize) -> String {
     let wrap = |line: &str| {
         if line.contains('\x1b') || line.chars().count() <= width {
@@ -66,7 +66,10 @@ fn wrapped(text: &str, width: usize) -> String {
         let indent = line.len() - line.trim_start().len();
         let column = value_of(line).filter(|_| indent == 2).unwrap_or(indent + 4);
         let hanging = " ".repeat(column.min(width / 2));
-        textwrap::fill(line, textwrap::Options::new(width).subsequent_indent(&hanging).break_words(false))
+        // Names, ids and times stay whole: they are copied.
+        let words =
+            textwrap::Options::new(width).break_words(false).word_splitter(textwrap::WordSplitter::NoHyphenation);
+        textwrap::fill(line, words.subsequent_indent(&hanging))
     };
     let mut lines: String = text.lines().map(wrap).collect::<Vec<_>>().join("\n");
     if text.ends_with('\n') {
