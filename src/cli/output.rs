@@ -57,10 +57,10 @@ pub(super) fn size() -> (u16, u16) {
 }
 
 /// The text with lines that fit a screen of this width, but for words that are longer. A line continues under its value, or indented more
-/// than it is. A line with colors stays: the terminal breaks it.
+/// than it is. Colors have no width.
 fn wrapped(text: &str, width: usize) -> String {
     let wrap = |line: &str| {
-        if line.contains('\x1b') || line.chars().count() <= width {
+        if textwrap::core::display_width(line) <= width {
             return line.to_owned();
         }
         let indent = line.len() - line.trim_start().len();
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn long_lines_continue_under_their_value_and_short_ones_stay() {
-        let text = "team-a/etl\n  lacks     2 of 3 executors (spark.executor.instances), since now\n    2 gang: 5 of 8 executors exist, and more\n\n\u{1b}[31mxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n";
-        let expected = "team-a/etl\n  lacks     2 of 3 executors\n            (spark.executor.instances),\n            since now\n    2 gang: 5 of 8 executors exist, and\n        more\n\n\u{1b}[31mxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n";
+        let text = "team-a/etl\n  lacks     2 of 3 executors (spark.executor.instances), since now\n    2 gang: 5 of 8 executors exist, and more\n\n\u{1b}[31m✗\u{1b}[0m the webhook does not answer: connection refused\n";
+        let expected = "team-a/etl\n  lacks     2 of 3 executors\n            (spark.executor.instances),\n            since now\n    2 gang: 5 of 8 executors exist, and\n        more\n\n\u{1b}[31m✗\u{1b}[0m the webhook does not answer:\n    connection refused\n";
         assert_eq!(wrapped(text, 40), expected);
         assert_eq!(wrapped(text, 200), text);
         let name = "a-name-that-is-longer-than-the-whole-screen and more";
