@@ -59,7 +59,7 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
     let mut warnings = Vec::new();
     let (file, found) = parse(text);
     let mut errors = Errors { text, found };
-    let Some(file) = file else { return errors.finish(Config::default()) };
+    let Some(file) = file else { return Err(errors.reject()) };
     let mut names = BTreeSet::new();
     let mut policies = Vec::new();
     for (i, policy) in file.policies.iter().enumerate() {
@@ -143,7 +143,10 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
     warnings.extend(nodes::warnings(&file.nodes));
     let trusted = writers.iter().map(|text| Pattern::new(text)).collect();
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
-    errors.finish(Config {
+    if !errors.found.is_empty() {
+        return Err(errors.reject());
+    }
+    Ok(Config {
         policies: Arc::new(
             Policies::new(policies, never)
                 .with_lifecycle(lifecycle(&file.lifecycle))

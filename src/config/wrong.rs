@@ -100,12 +100,9 @@ impl Errors<'_> {
         self.found.iter().any(|wrong| wrong.concerns(path))
     }
 
-    /// All of them, in the order of their lines; `Ok` if there are none.
-    pub(super) fn finish<T>(mut self, value: T) -> Result<T, BadConfig> {
-        if self.found.is_empty() {
-            return Ok(value);
-        }
+    /// All of them, in the order of their lines.
+    pub(super) fn reject(mut self) -> BadConfig {
         self.found.sort_by_key(|wrong| (wrong.line == 0, wrong.line, wrong.column));
-        Err(BadConfig::Wrong(self.found))
+        BadConfig::Wrong(self.found)
     }
 }
