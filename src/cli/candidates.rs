@@ -16,6 +16,7 @@ use super::output::block_on;
 use crate::cluster::client;
 use crate::cluster::labelled::{self, SparkPod};
 use crate::spark::role::Role;
+use crate::text::is_dns_label;
 
 /// The longest time for which a shell waits.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,17 +32,32 @@ struct Place {
 impl Place {
     /// Of a command line as it was typed so far.
     fn of(command: &Command, words: &[OsString]) -> Place {
-        // Whatever is not finished yet ends no reading of the options after it.
-        let any = |arg: Arg| if arg.is_positional() { arg.value_parser(OsStringValueParser::new()) } else { arg };
+        // Whatever is not finished yet, or wrong, ends no reading of the options after it.
+        let any = |arg: Arg| match arg.get_action().takes_values() {
+            true => arg.value_parser(OsStringValueParser::new()),
+            false => arg,
+        };
         let command = command.clone().ignore_errors(true).mut_subcommands(|sub| sub.mut_args(any));
-        let matches = command.try_get_matches_from(words);
+        let matches = command.try_get_matches_from(joined(words));
         let Some((_, matches)) = matches.as_ref().ok().and_then(ArgMatches::subcommand) else {
             return Place::default();
         };
-        let text = |id: &str| matches.try_get_one::<String>(id).ok().flatten().cloned();
-        let kubeconfig = matches.try_get_one::<PathBuf>("kubeconfig").ok().flatten().cloned();
+        let text = |id: &str| {
+            let word = matches.try_get_one::<OsString>(id).ok().flatten()?.to_string_lossy();
+            // As they are typed, with quotes.
+            Some(
+                shlex::split(&word)
+                    .filter(|words| words.len() == 1)
+                    .map_or_else(|| word.into_owned(), |words| words.concat()),
+            )
+        };
         Place {
-            server: ApiServer { kubeconfig, context: text("context"), master: text("master"), ..ApiServer::default() },
+            server: ApiServer {
+                kubeconfig: text("kubeconfig").map(PathBuf::from),
+                context: text("context"),
+                master: text("master"),
+                ..ApiServer::default()
+            },
             namespace: text("namespace"),
             all_namespaces: matches.try_get_one::<bool>("all_namespaces").ok().flatten() == Some(&true),
         }
@@ -62,8 +78,11 @@ impl Place {
         self.within_time(async |cluster| Ok(labelled::names::<Node>(&cluster.client).await?)).unwrap_or_default()
     }
 
-    /// The Spark pods of the namespace that the command would ask.
+    /// The Spark pods of the namespace that the command would ask; none if it would ask none.
     fn pods(&self) -> Vec<SparkPod> {
+        if self.namespace.as_deref().is_some_and(|namespace| !is_dns_label(namespace)) {
+            return Vec::new();
+        }
         let read = self.within_time(async |cluster| {
             let namespace = self.namespace.as_ref().unwrap_or(&cluster.namespace);
             Ok(labelled::spark_pods(&cluster.client, (!self.all_namespaces).then_some(namespace)).await?)
@@ -75,6 +94,21 @@ impl Place {
         let asked = async { work(self.server.cluster().await?).await };
         block_on(async { tokio::time::timeout(TIMEOUT, asked).await? }).ok()
     }
+}
+
+/// The words of a command line. bash splits them at `=` and `:`, and passes these as words of their own.
+fn joined(words: &[OsString]) -> Vec<OsString> {
+    let mut all: Vec<OsString> = Vec::new();
+    let mut goes_on = false;
+    for word in words {
+        let splits = word == "=" || word == ":";
+        match all.last_mut().filter(|_| splits || goes_on) {
+            Some(last) => last.push(word),
+            None => all.push(word.clone()),
+        }
+        goes_on = splits;
+    }
+    all
 }
 
 /// The command with candidates for every argument that names something of the cluster that these words name.
@@ -184,6 +218,24 @@ mod tests {
         for word in ["", "team-a:", "*", "N"] {
             assert!(of(&format!("spark-usher why {word} -A")).all_namespaces, "{word:?}");
         }
+        let split = of("spark-usher kill --namespace = team-a --context = arn : aws : east -o bogus e");
+        assert_eq!(
+            (split.namespace.as_deref(), split.server.context.as_deref()),
+            (Some("team-a"), Some("arn:aws:east"))
+        );
+        assert_eq!(
+            of("spark-usher why -o bogus -n 'team-a' e").namespace.as_deref(),
+            Some("team-a"),
+            "quotes are the shell's"
+        );
+        let unknown = of("spark-usher kill -n $NS e");
+        assert!(
+            unknown.namespace.as_deref() == Some("$NS") && unknown.pods().is_empty(),
+            "not those of another namespace"
+        );
+        let submit = super::super::submit_help::with_options(super::super::Cli::command());
+        let words = ["spark-usher", "submit", "--kubeconfig", "/k", "--context", ""].map(OsString::from);
+        assert_eq!(Place::of(&submit, &words).server.kubeconfig.as_deref(), Some(std::path::Path::new("/k")));
         let unfinished = of("spark-usher kill --context=east -n");
         assert_eq!((unfinished.server.context.as_deref(), unfinished.namespace), (Some("east"), None));
         assert!(of("spark-usher").namespace.is_none() && of("spark-usher no-such-command").namespace.is_none());

@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                     return Ok(UNREADABLE);
                 }
             };
-            match config::from_text(&text) {
+            match config::every_error(&text) {
                 Ok(config) => {
                     for warning in &config.warnings {
                         writeln!(err, "warning: {warning}")?;

@@ -102,9 +102,9 @@ pub(super) fn own_option(word: &str) -> Option<&str> {
     OWN.iter().any(|option| option.name == name || option.short.is_some_and(is_short)).then_some(name)
 }
 
-/// The option that an unknown one may have been meant to be; `None` for one that is known. As clap suggests them.
+/// The option that an unknown one may have been meant to be; `None` for one that is known. As clap suggests them, with more confidence.
 pub(super) fn similar(name: &str) -> Option<&'static str> {
-    const CONFIDENT: f64 = 0.7;
+    const CONFIDENT: f64 = 0.8;
     let all = || OWN.iter().map(|option| option.name).chain(SPARK_OPTIONS.iter().map(|option| option.name));
     let word = name.strip_prefix("--").filter(|_| all().all(|known| known != name))?;
     let rated = all().map(|known| (strsim::jaro(word, known.trim_start_matches('-')), known));
@@ -209,6 +209,8 @@ mod tests {
             ("--namespce", Some("--namespace")),
             ("--class", None),
             ("--quxx", None),
+            ("--image", None),
+            ("--profile", None),
             ("-x", None),
         ] {
             assert_eq!(similar(name), expected, "{name}");

@@ -15,7 +15,7 @@ use crate::leader::LeaderState;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
 use crate::telemetry::registry::Registry;
-use crate::views::{self, History};
+use crate::views::{self, History, NamespaceNeeds};
 
 /// The metrics, with the values of one moment: two scrapes at a time do not see each other's.
 struct Gauges {
@@ -53,18 +53,20 @@ impl Gauges {
     }
 
     fn set(&self, snapshot: &Snapshot, history: Option<&History>, now: Timestamp) {
-        for (namespace, needs) in views::largest(views::namespace_needs(snapshot, history, now)) {
+        let all = views::namespace_needs(snapshot, history, now);
+        for (namespace, needs) in views::largest(&all, NamespaceNeeds::lacks) {
             for (cause, count) in &needs.lacking {
                 self.lacking.with_label_values(&[namespace, cause.as_str()]).set(to_gauge(*count));
             }
-            let seconds = [(&self.lacking_seconds, needs.lacking_seconds), (&self.gang_seconds, needs.gang_seconds)];
-            for (gauge, seconds) in seconds.into_iter().filter_map(|(gauge, seconds)| Some((gauge, seconds?))) {
-                gauge.with_label_values(&[namespace]).set(seconds);
-            }
-            if needs.idle_drivers > 0 {
-                self.idle_drivers.with_label_values(&[namespace]).set(to_gauge(needs.idle_drivers));
-            }
         }
+        let one = |gauge: &IntGaugeVec, value: fn(&NamespaceNeeds) -> Option<i64>| {
+            for (namespace, needs) in views::largest(&all, value) {
+                gauge.with_label_values(&[namespace]).set(value(&needs).unwrap_or_default());
+            }
+        };
+        one(&self.lacking_seconds, |needs| needs.lacking_seconds);
+        one(&self.gang_seconds, |needs| needs.gang_seconds);
+        one(&self.idle_drivers, |needs| Some(to_gauge(needs.idle_drivers)).filter(|count| *count > 0));
     }
 
     fn all(&self) -> [&dyn Collector; 4] {

@@ -54,10 +54,19 @@ pub fn from_path(path: &Path) -> Result<Config, BadConfig> {
     from_text(&text)
 }
 
-/// Validates a text.
+/// Validates a text. Of errors in its form it reports the first.
 pub fn from_text(text: &str) -> Result<Config, BadConfig> {
+    read(text, false)
+}
+
+/// The same, with every error that can be found. It reads the text once for each.
+pub fn every_error(text: &str) -> Result<Config, BadConfig> {
+    read(text, true)
+}
+
+fn read(text: &str, every: bool) -> Result<Config, BadConfig> {
     let mut warnings = Vec::new();
-    let (file, found) = parse(text);
+    let (file, found) = parse(text, every);
     let mut errors = Errors { text, found };
     let Some(file) = file else { return Err(errors.reject()) };
     let mut names = BTreeSet::new();
@@ -65,16 +74,15 @@ pub fn from_text(text: &str) -> Result<Config, BadConfig> {
     for (i, policy) in file.policies.iter().enumerate() {
         let at = format!("policies[{i}]");
         // What is left of it without the keys that are wrong is not what was meant.
-        if errors.concern(&at) {
-            continue;
-        }
-        if !names.insert(policy.name.as_str()) {
+        let is_cut = errors.concern(&at);
+        let is_new = names.insert(policy.name.as_str());
+        let checked = (!is_cut).then(|| check(&mut errors, &at, policy));
+        if !is_new {
             let message =
                 format!("{:?} is the name of an earlier policy: expected a unique name", policy.name.as_str());
             errors.add(policy.name.at(), &format!("{at}.name"), message);
-            continue;
         }
-        let checked = check(&mut errors, &at, policy);
+        let Some(checked) = checked else { continue };
         if errors.concern(&at) {
             continue;
         }
@@ -168,7 +176,12 @@ fn accounts_of(policies: &[Policy]) -> Vec<String> {
 
 /// Validates one policy, including errors that involve several keys.
 fn check(errors: &mut Errors<'_>, at: &str, file: &PolicyEntry) -> Policy {
+    // With a name of a scheduler and no type, the type is missing: what depends on it is not known.
+    let is_typed = file.scheduler.kind.is_some() || file.scheduler.name.is_none();
     let mut refuse = |location: Location, key: &str, message: String| {
+        if !is_typed && ["scheduler.queueKey", "queue", "gang.shape", "gang.membership"].contains(&key) {
+            return;
+        }
         errors.add(location, &format!("{at}.{key}"), message);
     };
     let name = &*file.name;

@@ -11,7 +11,7 @@ mod reload;
 mod span;
 mod wrong;
 
-pub use load::{Config, Settings, from_path, from_text};
+pub use load::{Config, Settings, every_error, from_path, from_text};
 pub use reload::{Reloader, Removed};
 pub use span::Span;
 pub use wrong::{BadConfig, Wrong};

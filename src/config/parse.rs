@@ -1,6 +1,8 @@
 //! Parses a text, and finds every error in its form: a parser ends at the first one, so the text is parsed again without the key that is
 //! wrong.
 
+use std::ops::Range;
+
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Location;
@@ -12,26 +14,44 @@ use super::wrong::Wrong;
 /// At most this many errors are reported.
 const MAX_ERRORS: usize = 50;
 
-/// A file, without the keys that are wrong, and what is wrong with these. `None` if the rest cannot be read without them.
-pub(super) fn parse(text: &str) -> (Option<PolicyFile>, Vec<Wrong>) {
+/// A file, without the keys that are wrong, and what is wrong with these. `None` if the rest cannot be read without them. `every`: whether
+/// more than the first error is looked for, which reads the text again for each.
+pub(super) fn parse(text: &str, every: bool) -> (Option<PolicyFile>, Vec<Wrong>) {
     if let Err(wrong) = version(text) {
         return (None, vec![wrong]);
     }
     let mut found: Vec<Wrong> = Vec::new();
     let mut rest = text.to_owned();
-    while found.len() < MAX_ERRORS {
+    for _ in 0..MAX_ERRORS {
         let wrong = match one(&rest) {
             Ok(file) => {
-                let incomplete = check_complete(text, &file).err().filter(|_| found.is_empty());
-                found.extend(incomplete);
+                let is_cut = found.iter().any(|wrong| wrong.concerns("apiVersion") || wrong.concerns("kind"));
+                found.extend(check_complete(text, &file).err().filter(|_| !is_cut));
                 return (Some(file), found);
             }
             Err(wrong) => wrong,
         };
+        if found.is_empty() && !every {
+            return (None, vec![wrong]);
+        }
+        if found.is_empty()
+            && let Err(error) = serde_saphyr::from_str::<Value>(text)
+        {
+            // What is no YAML cannot be read without one of its keys.
+            let of_text = described(text, "", &error);
+            found.push(wrong);
+            found.extend(Some(of_text).filter(|of_text| found.iter().all(|known| known.line != of_text.line)));
+            return (None, found);
+        }
         let is_known = found.iter().any(|known| known.line == wrong.line);
         let shorter = without(&rest, &wrong, is_known);
-        // A key may be missing because it was misspelled.
-        let follows = is_incomplete(&wrong) && found.iter().any(|known| known.concerns(&wrong.path));
+        // A key is missing because it was misspelled, or because it was cut.
+        let field = wrong.message.split('`').nth(1).unwrap_or_default();
+        let is_its = |known: &Wrong| {
+            let may_be = known.message.starts_with("unknown field") || known.path.rsplit('.').next() == Some(field);
+            may_be && item_of(text, known) == item_of(text, &wrong)
+        };
+        let follows = is_incomplete(&wrong) && found.iter().any(is_its);
         if !is_known && !follows {
             found.push(wrong);
         }
@@ -62,7 +82,7 @@ fn without(text: &str, wrong: &Wrong, whole: bool) -> Option<String> {
     let whole = whole || is_incomplete || key.starts_with(['{', '[']) || !key.contains(':');
     let column = if is_item && whole { indent } else { line.len() - key.len() };
     let replacement = match (is_item, whole) {
-        (true, true) if first_policy(&lines) == Some(indent) => {
+        (true, true) if policies(&lines).contains(&at) && first_item(&lines) == Some(indent) => {
             format!("{}- {{name: line-{}}}", " ".repeat(indent), at + 1)
         }
         (true, false) => line.get(..column).unwrap_or_default().trim_end().to_owned(),
@@ -74,7 +94,10 @@ fn without(text: &str, wrong: &Wrong, whole: bool) -> Option<String> {
     let belongs = |line: &str| {
         let own = self::indent(line);
         // The items of a list may begin where its key does.
-        line.trim().is_empty() || own > column || own == column && !is_item && self::is_item(line)
+        line.trim().is_empty()
+            || line.trim_start().starts_with('#')
+            || own > column
+            || own == column && !is_item && self::is_item(line)
     };
     for line in lines.iter_mut().skip(at + 1).take_while(|line| belongs(line)) {
         line.clear();
@@ -95,10 +118,31 @@ fn is_item(line: &str) -> bool {
     line.trim_start() == "-" || line.trim_start().starts_with("- ")
 }
 
+/// The line in which the item of a list begins that an error is in.
+fn item_of(text: &str, wrong: &Wrong) -> Option<usize> {
+    let lines: Vec<&str> = text.lines().collect();
+    let at = usize::try_from(wrong.line).ok()?.checked_sub(1)?;
+    let line = lines.get(at)?;
+    if is_item(line) {
+        return Some(at);
+    }
+    lines.iter().take(at).rposition(|above| is_item(above) && indent(above) < indent(line))
+}
+
+/// The lines of the policies.
+fn policies(lines: &[String]) -> Range<usize> {
+    let is_key = |line: &String| {
+        ["policies", "\"policies\"", "'policies'"].iter().any(|key| line.starts_with(&format!("{key}:")))
+    };
+    let Some(key) = lines.iter().position(is_key) else { return 0..0 };
+    let is_next = |line: &String| !line.starts_with([' ', '#', '-']) && !line.is_empty();
+    let after = lines.iter().skip(key + 1).position(is_next);
+    key + 1..after.map_or(lines.len(), |after| key + 1 + after)
+}
+
 /// Where the items of `policies` begin.
-fn first_policy(lines: &[String]) -> Option<usize> {
-    let mut after = lines.iter().skip_while(|line| !line.starts_with("policies:")).skip(1);
-    after.find(|line| is_item(line)).map(|line| indent(line))
+fn first_item(lines: &[String]) -> Option<usize> {
+    lines.get(policies(lines))?.iter().find(|line| is_item(line)).map(|line| indent(line))
 }
 
 /// The keys that name a file's schema; all other keys are ignored.
@@ -142,17 +186,23 @@ fn one(text: &str) -> Result<PolicyFile, Wrong> {
     let mut path = String::new();
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            // Spanned values are maps to the library.
-            path = error.path().to_string().replace(".value", "");
+            path = without_spans(&error.path().to_string());
             error.into_inner()
         })
     });
-    parsed.map_err(|error| {
-        let at = error.location();
-        let message = error.without_snippet().to_string();
-        let message = message.split(" at line ").next().unwrap_or_default();
-        Wrong::new(text, at.unwrap_or(Location::UNKNOWN), &path, expected(message))
-    })
+    parsed.map_err(|error| described(text, &path, &error))
+}
+
+fn described(text: &str, path: &str, error: &serde_saphyr::Error) -> Wrong {
+    let message = error.without_snippet().to_string();
+    let message = message.split(" at line ").next().unwrap_or_default();
+    Wrong::new(text, error.location().unwrap_or(Location::UNKNOWN), path, expected(message))
+}
+
+/// The path of a key: located values are maps with a key `value` to the library.
+fn without_spans(path: &str) -> String {
+    let path = path.replace(".value.", ".").replace(".value[", "[");
+    path.strip_suffix(".value").unwrap_or(&path).to_owned()
 }
 
 /// Adds to a parser's message, which names the invalid text, what would be valid.
@@ -188,7 +238,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn errors(text: &str) -> Vec<String> {
-        let all = super::super::from_text(text).unwrap_err();
+        let all = super::super::every_error(text).unwrap_err();
         let super::super::BadConfig::Wrong(all) = all else { panic!("{all}") };
         all.iter().map(|wrong| format!("{} {}", wrong.line, wrong.path)).collect()
     }
@@ -264,6 +314,24 @@ creators:
         // A map over several lines has its first error only: a part of it is no YAML.
         assert_eq!(of("policies: [{name: a, quue: x,\n  queeu: y}]\n"), ["3 policies[0].quue"]);
         assert_eq!(of("policies:\n- name: [a\n"), ["4 policies[0].name"], "no YAML at all");
+        assert_eq!(of("bogus: 1\nlifecycle:\n  grace: 5m\n  grace: 6m\n"), ["3 bogus", "6 "]);
+        // Lists beside that of the policies, and comments.
+        assert_eq!(
+            of("trustedWriters:\n- [x]\nbogus: 1\npolicies:\n- name: Bad_X\n"),
+            ["4 trustedWriters[0]", "5 bogus", "7 policies[0].name"]
+        );
+        let comment = "recovery:\n  stuck:\n    mode: warn\n  stuk:\n  # for slow nodes\n    after: 5m\n    views: 3\n  orphans: {mode: x}\n";
+        assert_eq!(of(comment), ["6 recovery.stuk", "10 recovery.orphans.mode"]);
+        let items = "policies:\n- name: a\n  match:\n    podSelector:\n      matchExpressions:\n      - key: a\n        operator: Inn\n      - key: b\n        values: [x]\n      - key: c\n        operator: In\n        values: 5\n";
+        assert_eq!(of(items).len(), 3, "{:?}", of(items));
+        assert!(of(items)[2].ends_with(".values"), "{:?}", of(items));
+        // Policies after the first error of one, and what a name without a type has no effect on.
+        assert_eq!(
+            of(
+                "policies:\n- name: a\n  strict: 8\n- name: a\n  queue: 'x y'\n  scheduler: {name: v}\n  gang: {shape: executors, membership: annotations}\n"
+            ),
+            ["5 policies[0].strict", "6 policies[1].name", "8 policies[1].scheduler.name"]
+        );
         assert_eq!(errors("apiVersion: spark-usher.io/v9\nkind: PolicyFile\nnews: 1\n"), ["1 apiVersion"]);
         assert_eq!(errors("kind: PolicyFile\npolicies: []\n"), ["0 "]);
     }
@@ -272,12 +340,14 @@ creators:
         #[test]
         fn first_error_stays_the_first_and_any_text_is_read(lines in proptest::collection::vec("[ -]{0,6}[a-z{}\\[\\]\"#:é]{0,8}:? ?[a-z0-9{}]{0,5}", 0..12)) {
             let text = format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\n{}\n", lines.join("\n"));
-            let (file, found) = parse(&text);
+            let (file, found) = parse(&text, true);
+            let first = parse(&text, false).1;
+            prop_assert_eq!(first.first(), found.first());
             match version(&text).and_then(|()| one(&text)) {
                 Ok(_) => prop_assert!(file.is_some() && found.is_empty(), "{found:?}"),
                 Err(wrong) => prop_assert_eq!(found.first(), Some(&wrong)),
             }
-            prop_assert!(found.len() <= MAX_ERRORS);
+            prop_assert!(found.len() <= MAX_ERRORS + 1);
         }
     }
 }

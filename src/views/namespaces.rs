@@ -29,6 +29,11 @@ pub struct NamespaceNeeds {
 }
 
 impl NamespaceNeeds {
+    /// How many executors they lack; `None` if none.
+    pub fn lacks(&self) -> Option<usize> {
+        Some(self.lacking.values().sum()).filter(|count| *count > 0)
+    }
+
     fn add(&mut self, other: NamespaceNeeds) {
         for (cause, count) in other.lacking {
             *self.lacking.entry(cause).or_default() += count;
@@ -36,10 +41,6 @@ impl NamespaceNeeds {
         self.lacking_seconds = self.lacking_seconds.max(other.lacking_seconds);
         self.gang_seconds = self.gang_seconds.max(other.gang_seconds);
         self.idle_drivers += other.idle_drivers;
-    }
-
-    fn size(&self) -> impl Ord + use<> {
-        (self.lacking.values().sum::<usize>(), self.idle_drivers, self.lacking_seconds, self.gang_seconds)
     }
 }
 
@@ -72,13 +73,18 @@ pub fn namespace_needs<'s>(
     all
 }
 
-/// The [`MAX_NAMESPACES`] that need the most, by name, and the others as one.
-pub fn largest(all: BTreeMap<&str, NamespaceNeeds>) -> BTreeMap<&str, NamespaceNeeds> {
-    let mut all: Vec<_> = all.into_iter().collect();
-    all.sort_by_key(|(_, needs)| Reverse(needs.size()));
+/// The [`MAX_NAMESPACES`] with the largest `value`, by name, and the others as one; a namespace without a value is left out. Each value has
+/// an order of its own, so that replicas that know the same name the same.
+pub fn largest<'n, V: Ord>(
+    all: &BTreeMap<&'n str, NamespaceNeeds>,
+    value: impl Fn(&NamespaceNeeds) -> Option<V>,
+) -> BTreeMap<&'n str, NamespaceNeeds> {
+    let mut rated: Vec<_> =
+        all.iter().filter_map(|(name, needs)| Some((Reverse(value(needs)?), *name, needs))).collect();
+    rated.sort_by(|(a, ..), (b, ..)| a.cmp(b));
     let mut shown: BTreeMap<&str, NamespaceNeeds> = BTreeMap::new();
-    for (position, (namespace, needs)) in all.into_iter().enumerate() {
-        shown.entry(if position < MAX_NAMESPACES { namespace } else { OTHER }).or_default().add(needs);
+    for (position, (_, namespace, needs)) in rated.into_iter().enumerate() {
+        shown.entry(if position < MAX_NAMESPACES { namespace } else { OTHER }).or_default().add(needs.clone());
     }
     shown
 }
@@ -112,7 +118,9 @@ mod tests {
     fn largest_namespaces_are_named_and_nothing_is_lost() {
         let names: Vec<String> = (0..10_000).map(|number| format!("n{number}")).collect();
         let all = names.iter().enumerate().map(|(count, name)| (&**name, lacks(count, 1)));
-        let shown = largest(all.collect());
+        let all: BTreeMap<_, _> = all.collect();
+        let shown = largest(&all, NamespaceNeeds::lacks);
+        assert!(largest(&all, |needs| needs.gang_seconds).is_empty(), "none has the value");
         assert_eq!(shown.len(), MAX_NAMESPACES + 1);
         assert_eq!(shown["n9999"], lacks(9_999, 1));
         let total: usize = shown.values().flat_map(|needs| needs.lacking.values()).sum();
@@ -126,7 +134,7 @@ mod tests {
         sum.add(lacks(3, 30));
         sum.add(NamespaceNeeds { gang_seconds: Some(5), idle_drivers: 1, ..NamespaceNeeds::default() });
         assert_eq!(sum, NamespaceNeeds { gang_seconds: Some(5), idle_drivers: 1, ..lacks(5, 90) });
-        let one = largest([("a", sum.clone())].into());
+        let one = largest(&[("a", sum.clone())].into(), NamespaceNeeds::lacks);
         assert_eq!(one, [("a", sum)].into(), "no other namespace, no other row");
     }
 }
