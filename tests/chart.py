@@ -66,7 +66,7 @@ MATRIX = {
             "runtimeClassName": "gvisor",
             "serviceAccount": {"annotations": {"e": "f"}},
         },
-        ["--no-web-page", "--debug-hosts=usher.example.com,usher", "kind: ServiceMonitor", "kind: PodMonitor", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
+        ["--no-web-page", "--debug-hosts=usher.example.com,usher", "kind: ServiceMonitor", "kind: PodMonitor", "honorLabels: true", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
          "kind: ValidatingAdmissionPolicyBinding", "runbook_url: https://github.com/spark-usher/spark-usher/blob/main/docs/runbooks.md#sparkusherdown", "team: data"],
     ),
     "alerts of one's own": (

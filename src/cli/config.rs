@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use super::output::{FAILED, OK, UNREADABLE};
-use crate::config::{self, BadConfig};
+use crate::config;
 use crate::policy::deletions;
 
 #[derive(Debug, clap::Args)]
@@ -55,11 +55,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                     writeln!(out, "{}", deletions(&config.policies))?;
                     Ok(OK)
                 }
-                Err(error) => {
-                    let all = match error {
-                        BadConfig::Wrong(all) => all.iter().map(ToString::to_string).collect(),
-                        error @ BadConfig::Unreadable { .. } => vec![error.to_string()],
-                    };
+                Err(all) => {
                     for wrong in &all {
                         writeln!(err, "error: {}: {wrong}", file.display())?;
                     }

@@ -424,3 +424,25 @@ fn print(objects: Vec<Value>, format: Option<Format>, out: &mut dyn Write) -> io
     let text = serde_saphyr::to_string(&list).map_err(io::Error::other)?;
     write!(out, "{text}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn misspelled_option_is_an_error_with_the_one_that_was_meant() {
+        let printed = |arguments: &[&str]| {
+            let args = Args { arguments: arguments.iter().map(|word| (*word).to_owned()).collect() };
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let code = run(&args, super::super::Cli::command, &mut out, &mut err).unwrap();
+            assert_eq!((code, &*out), (UNREADABLE, &b""[..]));
+            String::from_utf8(err).unwrap()
+        };
+        let expected =
+            "error: Unrecognized option: --num-excutors\n\n  tip: a similar argument exists: '--num-executors'\n";
+        assert_eq!(printed(&["--num-excutors", "3", "x.py"]), expected);
+        assert_eq!(printed(&["--quxx", "x.py"]), "error: Unrecognized option: --quxx\n");
+        assert_eq!(printed(&["--class"]), "error: Missing argument for option '--class'.\n");
+    }
+}

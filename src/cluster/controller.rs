@@ -35,6 +35,7 @@ use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
 use crate::snapshot::{Change, DriverViewKey, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis, Snapshot};
 use crate::spark::state::ExecutorPodState;
+use crate::telemetry::registry::to_gauge;
 use crate::time::Now;
 use crate::views::History;
 
@@ -501,7 +502,7 @@ impl EventLoop {
             self.inputs.metrics.show_suspects(self.controller.nodes());
         }
         for rule in RecoveryRule::ALL {
-            let found = i64::try_from(self.controller.recovery().count(rule)).unwrap_or(i64::MAX);
+            let found = to_gauge(self.controller.recovery().count(rule));
             self.inputs.metrics.recovery_findings.with_label_values(&[rule.as_str()]).set(found);
         }
         let waits = policies.iter().any(|policy| !policy.node_pool.is_empty()) && !self.controller.has_nodes();

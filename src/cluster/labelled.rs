@@ -7,6 +7,8 @@ use kube::api::{Api, ListParams, PartialObjectMeta};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 
+use super::request::pages;
+use super::watch;
 use crate::spark::labels;
 use crate::spark::names::app_name_of_pod;
 use crate::spark::role::Role;
@@ -53,8 +55,7 @@ pub async fn spark_pods(client: &Client, namespace: Option<&str>) -> kube::Resul
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let selector = format!("{} in ({},{})", labels::ROLE, labels::ROLE_DRIVER, labels::ROLE_EXECUTOR);
-    Ok(metadata(&api, &selector).await?.iter().filter_map(SparkPod::of).collect())
+    Ok(metadata(&api, &watch::spark_pods()).await?.iter().filter_map(SparkPod::of).collect())
 }
 
 /// The names of cluster-scoped objects; at most 5,000.
@@ -73,15 +74,6 @@ pub trait Listed: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug 
 impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug> Listed for K {}
 
 async fn metadata<K: Listed>(api: &Api<K>, selector: &str) -> kube::Result<Vec<PartialObjectMeta<K>>> {
-    let mut page = ListParams::default().labels(selector).limit(PAGE);
-    let mut all = Vec::new();
-    for _ in 0..MAX_PAGES {
-        let list = api.list_metadata(&page).await?;
-        all.extend(list.items);
-        match list.metadata.continue_.filter(|more| !more.is_empty()) {
-            Some(more) => page = page.continue_token(&more),
-            None => break,
-        }
-    }
-    Ok(all)
+    let page = ListParams::default().labels(selector).limit(PAGE);
+    pages(page, MAX_PAGES, |page| async move { api.list_metadata(&page).await }).await
 }

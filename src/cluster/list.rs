@@ -10,6 +10,7 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
+use super::request::pages;
 use super::view::{Viewed, resource};
 use super::{lookups, watch};
 use crate::controller::{Lookup, LookupResult, lookup};
@@ -48,16 +49,13 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &pods),
         None => Api::all_with(client.clone(), &pods),
     };
-    let mut all = Vec::new();
-    let mut page = ListParams::default().labels(&watch::spark_pods()).limit(PAGE);
-    loop {
-        let list = api.list(&page).await?;
-        all.extend(list.items.into_iter().filter_map(|seen| seen.view));
-        match list.metadata.continue_.filter(|more| !more.is_empty()) {
-            Some(more) => page = page.continue_token(&more),
-            None => break,
-        }
-    }
+    let page = ListParams::default().labels(&watch::spark_pods()).limit(PAGE);
+    let all = pages(page, usize::MAX, |page| {
+        let api = &api;
+        async move { api.list(&page).await }
+    })
+    .await?;
+    let all = all.into_iter().filter_map(|seen| seen.view).collect();
     let now = Now { at: clock::instant(), wall: clock::now() };
     let mut store = Store::default();
     store.apply(Change::Pods(PodChange::Listed(all)), now.wall);

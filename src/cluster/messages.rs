@@ -3,7 +3,7 @@
 use kube::api::{Api, DynamicObject, ListParams};
 use serde_json::Value;
 
-use super::request::Result;
+use super::request::{Result, pages};
 use super::view::resource;
 use crate::gang::{GangScheduler, MessagesOn, messages};
 use crate::runtime::clock;
@@ -22,16 +22,11 @@ pub(super) async fn read(client: &kube::Client, namespace: &str, kind: &str) -> 
     let list = async |(group, version, kind, plural): (&str, &str, &str, &str), params: ListParams| {
         let api: Api<DynamicObject> =
             Api::namespaced_with(client.clone(), namespace, &resource(group, version, kind, plural));
-        let (mut page, mut all) = (params.limit(PAGE), Vec::new());
-        for _ in 0..PAGES {
-            let list = api.list(&page).await?;
-            all.extend(list.items);
-            match list.metadata.continue_.filter(|more| !more.is_empty()) {
-                Some(more) => page = page.continue_token(&more),
-                None => break,
-            }
-        }
-        Ok::<_, kube::Error>(all)
+        pages(params.limit(PAGE), PAGES, |page| {
+            let api = &api;
+            async move { api.list(&page).await }
+        })
+        .await
     };
     let found = match scheduler.messages_on {
         MessagesOn::Pods => return Ok(None),

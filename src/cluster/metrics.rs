@@ -15,7 +15,7 @@ use crate::policy::RecoveryRule;
 use crate::recovery::cost::Amount;
 use crate::recovery::namespaces::CountedNamespaces;
 use crate::spark::exit_code;
-use crate::telemetry::registry::Registry;
+use crate::telemetry::registry::{Registry, to_gauge};
 
 /// The values of the label `action`.
 pub(crate) const ACTIONS: [&str; 10] = [
@@ -151,12 +151,13 @@ impl Metrics {
     /// Shows the suspect nodes.
     pub fn show_suspects(&self, ledger: &NodeLedger) {
         let mut suspects: Vec<(&Arc<str>, &Suspicion)> = ledger.suspects().collect();
-        self.suspect_nodes.set(i64::try_from(suspects.len()).unwrap_or(i64::MAX));
+        self.suspect_nodes.set(to_gauge(suspects.len()));
         self.suspect_executors.reset();
         suspects.sort_by_key(|(_, suspicion)| std::cmp::Reverse(suspicion.executors));
         for (name, suspicion) in suspects.into_iter().take(MAX_SUSPECTS) {
-            let count = i64::try_from(suspicion.executors).unwrap_or(i64::MAX);
-            self.suspect_executors.with_label_values(&[name, suspicion.kind.as_str()]).set(count);
+            self.suspect_executors
+                .with_label_values(&[name, suspicion.kind.as_str()])
+                .set(to_gauge(suspicion.executors));
         }
     }
 

@@ -10,11 +10,10 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts};
 
 use super::replica::Replica;
-use super::snapshot_metrics::to_gauge;
 use crate::leader::LeaderState;
 use crate::runtime::clock;
 use crate::snapshot::Snapshot;
-use crate::telemetry::registry::Registry;
+use crate::telemetry::registry::{Registry, to_gauge};
 use crate::views::{self, History, NamespaceNeeds};
 
 /// The metrics, with the values of one moment: two scrapes at a time do not see each other's.

@@ -18,6 +18,7 @@ use crate::annotations;
 use crate::json::text;
 use crate::manifests::validating_policy::{BINDING, KIND, Parameters, differences, manifests, namespaces_of};
 use crate::policy::Policies;
+use crate::telemetry::registry::to_gauge;
 
 /// Timeout of a read.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,7 +65,7 @@ pub async fn run(
                 Ok(live) => {
                     is_reported = false;
                     let found = differing(&live, &name, &account, &policies.load());
-                    metrics.policies_differ.set(i64::try_from(found.len()).unwrap_or(i64::MAX));
+                    metrics.policies_differ.set(to_gauge(found.len()));
                     for difference in found {
                         tracing::debug!(difference, "the ValidatingAdmissionPolicies differ from the policy file");
                     }

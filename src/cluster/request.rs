@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kube::api::{ListParams, ObjectList};
 use kube::core::Status;
 
 use super::client::Brief;
@@ -204,6 +205,24 @@ pub async fn retried_noting<T>(limit: Duration, request: impl AsyncFn() -> kube:
             }
         }
     }
+}
+
+/// Reads a list in pages, at most this many of them.
+pub(super) async fn pages<K: Clone, F: Future<Output = kube::Result<ObjectList<K>>>>(
+    mut page: ListParams,
+    most: usize,
+    list: impl Fn(ListParams) -> F,
+) -> kube::Result<Vec<K>> {
+    let mut all = Vec::new();
+    for _ in 0..most {
+        let found = list(page.clone()).await?;
+        all.extend(found.items);
+        match found.metadata.continue_.filter(|more| !more.is_empty()) {
+            Some(more) => page = page.continue_token(&more),
+            None => break,
+        }
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use prometheus::{IntGauge, IntGaugeVec, Opts};
 
 use crate::snapshot::Snapshot;
 use crate::spark::state::ExecutorPodState;
-use crate::telemetry::registry::Registry;
+use crate::telemetry::registry::{Registry, to_gauge};
 use crate::{annotations, gang};
 
 /// The metrics of a snapshot.
@@ -120,10 +120,6 @@ impl Collector for Current {
         self.metrics.observe(&self.snapshot.load());
         self.metrics.collect()
     }
-}
-
-pub(super) fn to_gauge(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

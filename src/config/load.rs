@@ -17,7 +17,7 @@ use super::nodes;
 use super::parse::parse;
 use super::recovery;
 use super::span::LONGEST;
-use super::wrong::{BadConfig, Errors};
+use super::wrong::{BadConfig, Errors, Wrong};
 use crate::gang::{Membership, Shape};
 use crate::policy::{self, Gang, Match, Pattern, Policies, Policy, SchedulerChoice, Validate, default_overrides};
 use crate::text::{is_dns_byte, is_dns_subdomain, is_label_value};
@@ -56,19 +56,19 @@ pub fn from_path(path: &Path) -> Result<Config, BadConfig> {
 
 /// Validates a text. Of errors in its form it reports the first.
 pub fn from_text(text: &str) -> Result<Config, BadConfig> {
-    read(text, false)
+    read(text, false).map_err(BadConfig::Wrong)
 }
 
 /// The same, with every error that can be found. It reads the text once for each.
-pub fn every_error(text: &str) -> Result<Config, BadConfig> {
+pub fn every_error(text: &str) -> Result<Config, Vec<Wrong>> {
     read(text, true)
 }
 
-fn read(text: &str, every: bool) -> Result<Config, BadConfig> {
+fn read(text: &str, every: bool) -> Result<Config, Vec<Wrong>> {
     let mut warnings = Vec::new();
     let (file, found) = parse(text, every);
     let mut errors = Errors { text, found };
-    let Some(file) = file else { return Err(errors.reject()) };
+    let Some(file) = file else { return Err(errors.sorted()) };
     let mut names = BTreeSet::new();
     let mut policies = Vec::new();
     for (i, policy) in file.policies.iter().enumerate() {
@@ -152,7 +152,7 @@ fn read(text: &str, every: bool) -> Result<Config, BadConfig> {
     let trusted = writers.iter().map(|text| Pattern::new(text)).collect();
     let never = file.creators.never.iter().map(|text| Pattern::new(text)).collect();
     if !errors.found.is_empty() {
-        return Err(errors.reject());
+        return Err(errors.sorted());
     }
     Ok(Config {
         policies: Arc::new(

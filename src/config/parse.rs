@@ -21,6 +21,7 @@ pub(super) fn parse(text: &str, every: bool) -> (Option<PolicyFile>, Vec<Wrong>)
         return (None, vec![wrong]);
     }
     let mut found: Vec<Wrong> = Vec::new();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut rest = text.to_owned();
     for _ in 0..MAX_ERRORS {
         let wrong = match one(&rest) {
@@ -49,7 +50,7 @@ pub(super) fn parse(text: &str, every: bool) -> (Option<PolicyFile>, Vec<Wrong>)
         let field = wrong.message.split('`').nth(1).unwrap_or_default();
         let is_its = |known: &Wrong| {
             let may_be = known.message.starts_with("unknown field") || known.path.rsplit('.').next() == Some(field);
-            may_be && item_of(text, known) == item_of(text, &wrong)
+            may_be && item_of(&lines, known) == item_of(&lines, &wrong)
         };
         let follows = is_incomplete(&wrong) && found.iter().any(is_its);
         if !is_known && !follows {
@@ -70,10 +71,9 @@ fn without(text: &str, wrong: &Wrong, whole: bool) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut at = usize::try_from(wrong.line).ok()?.checked_sub(1)?;
     let is_incomplete = is_incomplete(wrong);
-    if is_incomplete && !is_item(lines.get(at)?) {
-        // The map begins in this line, and its item above.
-        let indent = indent(lines.get(at)?);
-        at = lines.iter().take(at).rposition(|line| is_item(line) && self::indent(line) < indent)?;
+    if is_incomplete {
+        // The map begins in this line, or its item above.
+        at = item_of(&lines, wrong)?;
     }
     let line = lines.get(at)?.clone();
     let (indent, is_item) = (indent(&line), is_item(&line));
@@ -119,8 +119,7 @@ fn is_item(line: &str) -> bool {
 }
 
 /// The line in which the item of a list begins that an error is in.
-fn item_of(text: &str, wrong: &Wrong) -> Option<usize> {
-    let lines: Vec<&str> = text.lines().collect();
+fn item_of(lines: &[String], wrong: &Wrong) -> Option<usize> {
     let at = usize::try_from(wrong.line).ok()?.checked_sub(1)?;
     let line = lines.get(at)?;
     if is_item(line) {
@@ -239,7 +238,6 @@ mod tests {
 
     fn errors(text: &str) -> Vec<String> {
         let all = super::super::every_error(text).unwrap_err();
-        let super::super::BadConfig::Wrong(all) = all else { panic!("{all}") };
         all.iter().map(|wrong| format!("{} {}", wrong.line, wrong.path)).collect()
     }
 

@@ -101,8 +101,8 @@ impl Errors<'_> {
     }
 
     /// All of them, in the order of their lines.
-    pub(super) fn reject(mut self) -> BadConfig {
+    pub(super) fn sorted(mut self) -> Vec<Wrong> {
         self.found.sort_by_key(|wrong| (wrong.line == 0, wrong.line, wrong.column));
-        BadConfig::Wrong(self.found)
+        self.found
     }
 }

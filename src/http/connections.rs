@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::capacity::{self, Capacity, ConnectionState};
 use super::conn::Busy;
 use super::metrics::ListenerMetrics;
+use crate::telemetry::registry::to_gauge;
 
 /// A connection, shared by its task, its requests and the table.
 #[derive(Debug)]
@@ -111,7 +112,7 @@ impl Connections {
 
     fn note(&self, table: &Table) {
         if let Some(metrics) = &self.0.metrics {
-            metrics.open.set(i64::try_from(table.links.len()).unwrap_or(i64::MAX));
+            metrics.open.set(to_gauge(table.links.len()));
         }
     }
 

@@ -87,6 +87,11 @@ impl Registry {
     }
 }
 
+/// A count as the value of a gauge.
+pub fn to_gauge(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
