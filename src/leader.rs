@@ -44,6 +44,13 @@ impl Observed {
             if fault_injection::injected(Bug::LeaseTakenEarly) { self.record.duration * 3 / 4 } else { Duration::ZERO };
         now.saturating_duration_since(self.since) + early >= self.record.duration
     }
+
+    /// How long it is still another replica's to hold, or to take: until it expires, unless it is released, and then for
+    /// `deference`.
+    pub fn wait(&self, deference: Duration, now: Instant) -> Duration {
+        let held = if self.record.holder.is_some() { self.record.duration } else { Duration::ZERO };
+        (self.since + held + deference).saturating_duration_since(now)
+    }
 }
 
 /// What to do after a read.
@@ -58,18 +65,20 @@ pub enum Step {
         /// Whether this replica already held it.
         is_renewal: bool,
     },
-    /// Another replica holds it.
+    /// Another replica holds it, or should take it.
     Wait,
 }
 
-/// Decides what to do about the observed Lease.
-pub fn step(seen: Option<&Observed>, identity: &str, now: Instant) -> Step {
+/// Decides what to do about the observed Lease. A replica that would lose exits as the leader waits for `deference`, so that
+/// another one takes a Lease that is free.
+pub fn step(seen: Option<&Observed>, identity: &str, deference: Duration, now: Instant) -> Step {
     let Some(seen) = seen else { return Step::Create };
     match &seen.record.holder {
         Some(holder) if holder == identity => {
             Step::AcquireOrRenew { transitions: seen.record.transitions, is_renewal: true }
         }
         Some(_) if !seen.is_over(now) => Step::Wait,
+        _ if !deference.is_zero() && !seen.wait(deference, now).is_zero() => Step::Wait,
         _ => Step::AcquireOrRenew { transitions: seen.record.transitions.saturating_add(1), is_renewal: false },
     }
 }
@@ -124,17 +133,23 @@ mod tests {
         let start = start();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let seen = |holder| Observed { record: record("7", holder), since: start };
-        assert_eq!(step(None, "me", at(0)), Step::Create);
-        assert_eq!(
-            step(Some(&seen(Some("me"))), "me", at(9)),
-            Step::AcquireOrRenew { transitions: 2, is_renewal: true }
-        );
-        assert_eq!(step(Some(&seen(Some("you"))), "me", at(3)), Step::Wait);
-        assert_eq!(
-            step(Some(&seen(Some("you"))), "me", at(4)),
-            Step::AcquireOrRenew { transitions: 3, is_renewal: false }
-        );
-        assert_eq!(step(Some(&seen(None)), "me", at(0)), Step::AcquireOrRenew { transitions: 3, is_renewal: false });
+        let step = |seen: Option<&Observed>, deference: u64, now: Instant| {
+            super::step(seen, "me", Duration::from_secs(deference), now)
+        };
+        let acquired = Step::AcquireOrRenew { transitions: 3, is_renewal: false };
+        let renewed = Step::AcquireOrRenew { transitions: 2, is_renewal: true };
+        assert_eq!(step(None, 0, at(0)), Step::Create);
+        assert_eq!(step(Some(&seen(Some("me"))), 0, at(9)), renewed);
+        assert_eq!(step(Some(&seen(Some("you"))), 0, at(3)), Step::Wait);
+        assert_eq!(step(Some(&seen(Some("you"))), 0, at(4)), acquired);
+        assert_eq!(step(Some(&seen(None)), 0, at(0)), acquired);
+        // A replica that defers takes it a moment later; its own, and one that never existed, immediately.
+        assert_eq!(step(None, 2, at(0)), Step::Create);
+        assert_eq!(step(Some(&seen(Some("me"))), 2, at(0)), renewed);
+        assert_eq!([4, 5].map(|now| step(Some(&seen(Some("you"))), 2, at(now))), [Step::Wait, Step::Wait]);
+        assert_eq!(step(Some(&seen(Some("you"))), 2, at(6)), acquired);
+        assert_eq!(step(Some(&seen(None)), 2, at(1)), Step::Wait);
+        assert_eq!(step(Some(&seen(None)), 2, at(2)), acquired);
         assert!(may_act_until(start, Duration::from_secs(4)) < at(4));
     }
 

@@ -5,6 +5,7 @@
 //!   regardless of its `renewTime`.
 //! * A leader stops acting well before other replicas may take over, by its own clock ([`Leadership::holds`]).
 //! * A graceful stop releases the Lease, so that the next leader does not wait.
+//! * Of two replicas, the one that has observed every exit since the checkpoint takes a free Lease; another waits for a period.
 //! * Each renewal carries the [`Checkpoint`] of what the leader has reported, in an annotation.
 
 use std::sync::Arc;
@@ -164,6 +165,8 @@ pub struct Reported {
     pub checkpoint: Option<Checkpoint>,
     /// Whether nothing more will be reported.
     pub is_final: bool,
+    /// Since which resourceVersion this replica has observed every exit; `None` before pods were listed.
+    pub observed_since: Option<u64>,
 }
 
 /// The channels between the election and the rest of the process.
@@ -209,7 +212,8 @@ pub async fn run(
     let mut is_reported = false;
     loop {
         let began = clock::instant();
-        elector.checkpoint = reported.borrow_and_update().checkpoint;
+        Reported { checkpoint: elector.checkpoint, observed_since: elector.observed_since, .. } =
+            *reported.borrow_and_update();
         elector.unseen = metrics.unseen.text(clock::now());
         elector.withheld = metrics.withheld_text();
         let outcome = elector.try_acquire_or_renew().await;
@@ -348,6 +352,10 @@ struct Elector {
     found: Option<FoundCheckpoint>,
     /// The checkpoint to write with the next renewal.
     checkpoint: Option<Checkpoint>,
+    /// See [`Reported::observed_since`].
+    observed_since: Option<u64>,
+    /// How long this replica waits for another one to take a free Lease.
+    deference: Duration,
     /// What this replica does not see, to write with it.
     unseen: Option<String>,
     withheld: Option<String>,
@@ -362,6 +370,8 @@ impl Elector {
             last_written: None,
             found: None,
             checkpoint: None,
+            observed_since: None,
+            deference: Duration::ZERO,
             unseen: None,
             withheld: None,
         }
@@ -392,7 +402,10 @@ impl Elector {
             None => self.api.get_opt(&self.election.name).await?,
         };
         self.observe(found.as_ref(), clock::instant());
-        match step(self.observed.as_ref(), &self.election.identity, clock::instant()) {
+        let is_continued = |last: Checkpoint| self.observed_since.is_some_and(|since| last.is_continued_since(since));
+        let loses_exits = found.as_ref().and_then(checkpoint_of).is_some_and(|last| !is_continued(last));
+        self.deference = if loses_exits { self.election.period } else { Duration::ZERO };
+        match step(self.observed.as_ref(), &self.election.identity, self.deference, clock::instant()) {
             Step::Wait => Ok(false),
             Step::Create => {
                 let lease = self.lease(None, 0, true);
@@ -535,12 +548,12 @@ impl Elector {
     }
 
     /// The delay until the next round: the period, up to a fifth shorter or longer so that replicas do not act in lockstep,
-    /// but not past the expiry of another replica's Lease.
+    /// but not past the time at which another replica's Lease is ours to take.
     fn delay(&self, leads: bool) -> Duration {
         let spread = random::fraction();
         let pause = self.election.period.mul_f64(0.8 + 0.4 * spread);
-        let others = self.observed.as_ref().filter(|seen| !leads && seen.record.holder.is_some());
-        let left = others.map(|seen| (seen.since + seen.record.duration).saturating_duration_since(clock::instant()));
+        let others = self.observed.as_ref().filter(|_| !leads);
+        let left = others.map(|seen| seen.wait(self.deference, clock::instant()));
         // Replicas try 20 to 100 ms after the expiry, not all at once. If it has passed already, that attempt failed (the API
         // server is in trouble, or another replica was faster), and the period applies.
         left.filter(|left| !left.is_zero() || fault_injection::injected(Bug::LeaseReadWithoutPause)).map_or(

@@ -26,6 +26,11 @@ impl Checkpoint {
     pub fn covers(&self, version: u64) -> Option<bool> {
         self.gaps.of(version).is_none().then_some(version <= self.through)
     }
+
+    /// Whether a replica that has observed every exit since this version knows all exits that are not reported.
+    pub fn is_continued_since(&self, observed: u64) -> bool {
+        observed <= self.gaps.iter().map(|gap| gap.from).fold(self.through, u64::min)
+    }
 }
 
 /// Changes that a leader did not observe, because it did not run yet or its watch was interrupted: of exits in a gap it knows only
@@ -164,6 +169,10 @@ mod tests {
         let checkpoint = Checkpoint { gaps: [gap(20, 30, 0), gap(7, 9, 65)].into_iter().collect(), ..checkpoint };
         assert_eq!(checkpoint.to_string(), "1234 2027-01-15T08:00:00Z 7-9@65 20-30@0");
         assert_eq!(checkpoint.to_string().parse(), Ok(checkpoint));
+        let observed = [7, 8, 1234].map(|since| checkpoint.is_continued_since(since));
+        assert_eq!(observed, [true, false, false], "the first gap begins after 7");
+        let whole = Checkpoint { gaps: Gaps::default(), ..checkpoint };
+        assert_eq!([1234, 1235].map(|since| whole.is_continued_since(since)), [true, false]);
         let found = [7, 8, 9, 10, 30, 31].map(|version| checkpoint.gaps.of(version).map(|gap| gap.to));
         assert_eq!(found, [None, Some(9), Some(9), None, Some(30), None]);
         for bad in [

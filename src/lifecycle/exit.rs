@@ -85,6 +85,12 @@ impl Exit {
         is_shown.then(|| self.executor.version.parse().ok()).flatten()
     }
 
+    /// The resourceVersion that it holds the checkpoint back to while it is open: the last one that was observed, if that of the exit
+    /// was not.
+    pub(super) fn held_version(&self) -> Option<u64> {
+        self.version().or_else(|| self.executor.version.parse().ok())
+    }
+
     /// The exit code, if a container reported one.
     pub fn exit_code(&self) -> Option<i32> {
         self.evidence()?.exit_code

@@ -363,7 +363,7 @@ impl Exits {
         if is_handled {
             return;
         }
-        if let Some(version) = held_version(&exit) {
+        if let Some(version) = exit.held_version() {
             *self.open_versions.entry(version).or_default() += 1;
         }
         let waits = exit.driver.open().is_some() && !was_over && !self.driver_exit_window.is_zero();
@@ -388,7 +388,7 @@ impl Exits {
     fn pop_unreported(&mut self) -> Option<(Instant, Exit)> {
         let (since, exit) = self.unreported.pop_front()?;
         self.settle(&exit.app, &exit.executor.uid);
-        if let Some(version) = held_version(&exit)
+        if let Some(version) = exit.held_version()
             && let Some(count) = self.open_versions.get_mut(&version)
         {
             *count -= 1;
@@ -629,6 +629,11 @@ impl Exits {
         Checkpoint { through: through.max(before), at, gaps }
     }
 
+    /// Since which resourceVersion our own watch has shown everything; `None` before the first list.
+    pub fn observed_since(&self) -> Option<u64> {
+        Some(self.unobserved.iter().map(|(_, (_, to))| *to).fold(self.first_version?, u64::max))
+    }
+
     /// Whether our own watch has shown everything in a gap of an earlier leader: then we report all of it.
     fn has_observed(&self, gap: &Gap) -> bool {
         self.first_version.is_some_and(|first| first <= gap.from) && !self.unobserved.overlaps(gap)
@@ -690,9 +695,4 @@ impl Exits {
     pub fn history(&self) -> &RememberedExits {
         self.history.exits()
     }
-}
-
-/// The resourceVersion that an open exit holds the checkpoint back to: the last one that was observed, if that of the exit was not.
-fn held_version(exit: &Exit) -> Option<u64> {
-    exit.version().or_else(|| exit.executor.version.parse().ok())
 }

@@ -87,7 +87,9 @@ fn election(identity: &str) -> Election {
 }
 
 fn elector(client: &kube::Client, identity: &str) -> Elector {
-    Elector::new(Api::namespaced(client.clone(), "n"), election(identity))
+    let mut elector = Elector::new(Api::namespaced(client.clone(), "n"), election(identity));
+    elector.observed_since = Some(0);
+    elector
 }
 
 /// Participates in the election. Returns its state as it is published.
@@ -152,6 +154,35 @@ async fn renewal_takes_one_request_unless_another_client_wrote_the_lease() {
     assert!(!elector.try_acquire_or_renew().await.unwrap());
     assert_eq!(requests(), "PUT GET");
     assert!(elector.leader().is_some());
+}
+
+/// A replica that has only just listed pods does not know the exits that a killed leader has not reported; another one does.
+#[tokio::test(start_paused = true)]
+async fn replica_that_has_observed_every_exit_takes_free_lease_before_one_that_has_not() {
+    for is_released in [true, false] {
+        let server = Arc::new(Mutex::new(Server::default()));
+        let client = client_of(&server, false);
+        let mut leader = elector(&client, "leader");
+        let gaps = crate::lifecycle::checkpoint::Gaps::default();
+        leader.checkpoint = Some(Checkpoint { through: 7, at: clock::now(), gaps });
+        assert!(leader.try_acquire_or_renew().await.unwrap() && leader.try_acquire_or_renew().await.unwrap());
+        let (mut young, mut old) = (elector(&client, "young"), elector(&client, "old"));
+        (young.observed_since, old.observed_since) = (Some(8), Some(7));
+        assert!(!young.try_acquire_or_renew().await.unwrap() && !old.try_acquire_or_renew().await.unwrap());
+        match is_released {
+            true => leader.release().await.unwrap(),
+            false => tokio::time::sleep(Duration::from_secs(4)).await,
+        }
+        assert!(!young.try_acquire_or_renew().await.unwrap(), "released: {is_released}");
+        assert!(old.try_acquire_or_renew().await.unwrap(), "released: {is_released}");
+        // Without another one, it takes the Lease after a period.
+        old.release().await.unwrap();
+        assert!(!young.try_acquire_or_renew().await.unwrap());
+        let again = young.delay(false);
+        assert!(again <= Duration::from_millis(1200), "{again:?}");
+        tokio::time::sleep(again.max(Duration::from_secs(1))).await;
+        assert!(young.try_acquire_or_renew().await.unwrap());
+    }
 }
 
 /// The API server stores the first Lease, and its answer is lost.

@@ -1,6 +1,6 @@
 //! The Lease in the simulation: rounds of the election, and the writes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use spark_usher::leader::{LeaseRecord, Observed, Step, step};
 use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
@@ -24,8 +24,12 @@ impl Sim {
         });
         let replica = &mut self.replicas[number];
         replica.lease = held.map(|held| Observed::observe(replica.lease.take(), held, at));
-        let step = step(replica.lease.as_ref(), &identity, at);
         let there = self.truth.lease.clone();
+        let since = replica.controller.as_ref().and_then(|controller| controller.exits().observed_since());
+        let is_continued = |last: Checkpoint| since.is_some_and(|since| last.is_continued_since(since));
+        let loses_exits = there.as_ref().and_then(|lease| lease.checkpoint).is_some_and(|last| !is_continued(last));
+        let deference = if loses_exits { Duration::from_secs(1) } else { Duration::ZERO };
+        let step = step(replica.lease.as_ref(), &identity, deference, at);
         let found = FoundCheckpoint {
             checkpoint: there.as_ref().and_then(|lease| lease.checkpoint),
             was_held: there.is_some(),

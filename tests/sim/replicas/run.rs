@@ -162,14 +162,14 @@ const HISTORIES_PER_BUG: u64 = 40;
 const FOUND_BY_SEED: &[(Bug, u64)] = &[
     (Bug::ActsBeforeReporting, 29),
     (Bug::FinalCheckpointNotWritten, 5),
-    (Bug::ErrorIsAbsent, 18),
-    (Bug::LeaseUnguarded, 17),
+    (Bug::ErrorIsAbsent, 10),
+    (Bug::LeaseUnguarded, 10),
     (Bug::DryRunIgnored, 2),
     (Bug::GangOfOneMore, 12),
     (Bug::AdoptedByMissingOwner, 1),
     (Bug::NeverAdopted, 23),
-    (Bug::GangOfOneLess, 2),
-    (Bug::GroupsNeverDeleted, 7),
+    (Bug::GangOfOneLess, 3),
+    (Bug::GroupsNeverDeleted, 3),
     (Bug::DeletedCountsAsVanished, 3),
     (Bug::ReportIgnored, 3),
 ];
