@@ -6,6 +6,7 @@ use std::path::Path;
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::operator::{finished, kubeconfig};
@@ -187,17 +188,65 @@ async fn completed(kubeconfig: &str, words: &str) -> BTreeSet<String> {
     out.split_whitespace().map(str::to_owned).collect()
 }
 
+/// Writes a kubeconfig for this API server into the folder. Returns its path.
+fn anonymous_kubeconfig(folder: &Path, url: &str) -> String {
+    let path = folder.join("kubeconfig").display().to_string();
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]});
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+/// An API server with a version, which forbids all else, and says nothing about EndpointSlices.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_prints_what_it_knows_while_it_waits_for_the_api_server() {
+    use axum::http::{StatusCode, Uri};
+    let answer = async |uri: Uri| {
+        if uri.path().contains("endpointslices") {
+            std::future::pending::<()>().await;
+        }
+        let version = json!({"major": "1", "minor": "37", "gitVersion": "v1.37.0", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+        let forbidden = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+            "message": "forbidden", "code": 403});
+        match uri.path() {
+            "/version" => (StatusCode::OK, version.to_string()),
+            _ => (StatusCode::FORBIDDEN, forbidden.to_string()),
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(axum::serve(listener, axum::Router::new().fallback(answer)).into_future());
+    let folder = tempfile::tempdir().unwrap();
+    let path = anonymous_kubeconfig(folder.path(), &url);
+    let mut command = tokio::process::Command::new(program());
+    command.args(["doctor", "--request-timeout", "0", "--kubeconfig", &path]).stdout(std::process::Stdio::piped());
+    let mut doctor = command.kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(doctor.stdout.take().unwrap()).lines();
+    let mut printed = Vec::new();
+    while !printed.iter().any(|line: &String| line.contains("Kubernetes 1.37")) {
+        let line = tokio::time::timeout(std::time::Duration::from_secs(20), lines.next_line()).await;
+        printed.push(line.unwrap_or_else(|_| panic!("only {printed:?}")).unwrap().expect("a line"));
+    }
+    assert_eq!(
+        printed[0],
+        "failed   the installation cannot be checked: neither Deployments in namespace spark-usher nor webhook configurations can be read"
+    );
+    assert!(doctor.try_wait().unwrap().is_none(), "it waits for the rest");
+    server.abort();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn api_server_that_does_not_answer_is_not_waited_for_longer_than_the_timeout() {
     // It accepts connections, and says nothing.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("silent.kubeconfig").display().to_string();
-    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]});
-    std::fs::write(&path, config.to_string()).unwrap();
+    let path = anonymous_kubeconfig(folder.path(), &url);
+    // Completions give up after five seconds.
+    let offered = tokio::time::timeout(std::time::Duration::from_secs(15), completed(&path, "why nightly"));
+    assert_eq!(offered.await.expect("a shell that waits is unusable"), BTreeSet::new());
     let of_kubeconfig = ["--kubeconfig", &path];
     let master = format!("k8s://{url}");
     let of_master = ["--master", &master];

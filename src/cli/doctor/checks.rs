@@ -10,7 +10,7 @@ use kube::core::{Selector, SelectorExt};
 use serde_json::Value;
 
 use super::finding::{Finding, readable};
-use super::gather::{Facts, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
+use super::gather::{Facts, Part, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
 use crate::cluster::lease::{UNSEEN_ANNOTATION, WITHHELD_ANNOTATION};
 use crate::gang::early_pods::{self, Version};
 use crate::json::{at, controller, entries, list, text};
@@ -40,47 +40,68 @@ const USUAL_MANAGERS: &[&str] = &[
     "Mozilla",
 ];
 
-/// Runs all checks, in the order of a manual diagnosis.
-pub(super) fn examine(facts: &Facts) -> Vec<Finding> {
-    let mut out = vec![version(facts)];
-    let ours = configured(facts, &mut out);
-    if !deployment(facts, ours.as_ref().map(|(_, webhook)| webhook), &mut out) {
-        // Without a Deployment nothing else can be checked.
-        return out;
+/// The findings of the parts that are examined, in the order of a diagnosis by hand.
+#[derive(Debug, Default)]
+pub(super) struct Examination {
+    pub(super) findings: Vec<Finding>,
+    /// The mutating webhook: the name of its configuration, and the webhook.
+    ours: Option<(String, Value)>,
+    policies: Option<Policies>,
+}
+
+impl Examination {
+    /// Checks one part, of which the facts are read. Returns whether there is anything else to check.
+    pub(super) fn examine(&mut self, part: Part, facts: &Facts) -> bool {
+        let out = &mut self.findings;
+        let webhook = self.ours.as_ref().map(|(_, webhook)| webhook);
+        let policies = self.policies.as_ref();
+        match part {
+            Part::Installation => {
+                out.push(version(facts));
+                self.ours = configured(facts, out);
+                if !deployment(facts, self.ours.as_ref().map(|(_, webhook)| webhook), out) {
+                    return false;
+                }
+                if facts.deployments.is_err() && facts.mutating.is_err() {
+                    let what = format!(
+                        "the installation cannot be checked: neither Deployments in namespace {} nor webhook configurations can be read",
+                        facts.namespace
+                    );
+                    let fix = "use a kubeconfig whose user may get and list them, such as a cluster administrator's";
+                    out.push(Finding::failed(what, fix));
+                }
+            }
+            Part::Configuration => {
+                self.policies = policy(facts, out);
+                if let Some(webhook) = webhook {
+                    certificate(facts, "mutating", webhook, out);
+                    endpoints(facts, webhook, out);
+                    selectors(facts, webhook, out);
+                }
+                if let Some((_, webhook)) = facts.validating.as_ref().ok().and_then(|all| find(all, VALIDATE)) {
+                    certificate(facts, "validating", &webhook, out);
+                }
+            }
+            Part::Admission => {
+                super::policies::creator_policy(facts, out);
+                super::policies::examine(facts, policies, out);
+                trial(facts, webhook, out);
+            }
+            Part::Permissions => permissions(facts, policies, out),
+            Part::Surroundings => {
+                schedulers(facts, policies, out);
+                mesh(facts, out);
+                if let Some((name, webhook)) = &self.ours {
+                    others(facts, name, webhook, out);
+                }
+                volcano(facts, policies, out);
+                koordinator(policies, out);
+                kai(facts, policies, out);
+                creators(facts, out);
+            }
+        }
+        true
     }
-    if facts.deployments.is_err() && facts.mutating.is_err() {
-        let what = format!(
-            "the installation cannot be checked: neither Deployments in namespace {} nor webhook configurations can be read",
-            facts.namespace
-        );
-        out.push(Finding::failed(
-            what,
-            "use a kubeconfig whose user may get and list them, such as a cluster administrator's",
-        ));
-    }
-    let policies = policy(facts, &mut out);
-    if let Some((_, webhook)) = &ours {
-        certificate(facts, "mutating", webhook, &mut out);
-        endpoints(facts, webhook, &mut out);
-        selectors(facts, webhook, &mut out);
-    }
-    if let Some((_, webhook)) = facts.validating.as_ref().ok().and_then(|all| find(all, VALIDATE)) {
-        certificate(facts, "validating", &webhook, &mut out);
-    }
-    super::policies::creator_policy(facts, &mut out);
-    super::policies::examine(facts, policies.as_ref(), &mut out);
-    trial(facts, ours.as_ref().map(|(_, webhook)| webhook), &mut out);
-    permissions(facts, policies.as_ref(), &mut out);
-    schedulers(facts, policies.as_ref(), &mut out);
-    mesh(facts, &mut out);
-    if let Some((name, webhook)) = &ours {
-        others(facts, name, webhook, &mut out);
-    }
-    volcano(facts, policies.as_ref(), &mut out);
-    koordinator(policies.as_ref(), &mut out);
-    kai(facts, policies.as_ref(), &mut out);
-    creators(facts, &mut out);
-    out
 }
 
 fn version(facts: &Facts) -> Finding {

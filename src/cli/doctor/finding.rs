@@ -104,6 +104,19 @@ pub(super) fn print(findings: &[Finding], out: &mut dyn Write) -> io::Result<()>
     out.flush()
 }
 
+/// Prints how many checks had which result, and the first one that failed: later ones often follow from it.
+pub(super) fn summary(findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
+    let counts = [Grade::Failed, Grade::Unchecked, Grade::Warning, Grade::Ok].map(|grade| {
+        let count = findings.iter().filter(|finding| finding.grade == grade).count();
+        (count > 0).then(|| format!("{count} {}", grade.as_str()))
+    });
+    writeln!(out, "\n{}", counts.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
+    if let Some(first) = findings.iter().find(|finding| finding.grade == Grade::Failed) {
+        writeln!(out, "begin with: {}", plain(&first.what))?;
+    }
+    Ok(())
+}
+
 fn lines(findings: &[Finding], has_marks: bool, has_colors: bool) -> Vec<String> {
     let mut sorted: Vec<&Finding> = findings.iter().collect();
     sorted.sort_by_key(|finding| finding.grade != Grade::Failed);
@@ -149,6 +162,10 @@ mod tests {
         );
         let marked = lines(&findings, true, false);
         assert_eq!(marked[..3], ["✗ no\u{fffd}[2J leader", "  → start it", "✓ webhook"]);
+        let mut end = Vec::new();
+        summary(&findings, &mut end).unwrap();
+        let end = String::from_utf8(end).unwrap();
+        assert_eq!(end, "\n1 failed, 1 unknown, 1 warning, 1 ok\nbegin with: no\u{fffd}[2J leader\n");
         let colored = lines(&findings, true, true);
         assert!(
             colored[0].starts_with("\x1b[31m✗\x1b[0m no") && colored[2].starts_with("\x1b[32m✓\x1b[0m "),

@@ -1,11 +1,12 @@
 //! Reads the doctor's facts from the API server. A forbidden read is stored as an error and does not stop the doctor.
 
+use futures::{StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use hyper::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::{Api, ListParams, PostParams};
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -22,8 +23,31 @@ use crate::spark::labels;
 
 /// At most this many Spark pods are examined.
 const MOST_PODS: u32 = 500;
+/// How many questions about permissions are asked at the same time.
+const REVIEWS_AT_ONCE: usize = 8;
 
-/// All facts that the doctor examines.
+/// A part of an examination. The parts follow each other as in a diagnosis by hand: what is wrong in one explains the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The webhook configurations, the Deployment and its leader.
+    Installation,
+    /// The policy file, the certificate, endpoints and selectors.
+    Configuration,
+    /// What happens to a new pod.
+    Admission,
+    /// The account's permissions.
+    Permissions,
+    /// Schedulers, other webhooks, and other creators of executors.
+    Surroundings,
+}
+
+impl Part {
+    /// All, in their order.
+    pub(super) const ALL: [Part; 5] =
+        [Part::Installation, Part::Configuration, Part::Admission, Part::Permissions, Part::Surroundings];
+}
+
+/// All facts that the doctor examines. What is not read yet is an error.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) now: Timestamp,
@@ -33,32 +57,32 @@ pub(super) struct Facts {
     pub(super) version: (u32, u32),
     pub(super) mutating: Found<Vec<Value>>,
     pub(super) validating: Found<Vec<Value>>,
-    /// Images in the namespace of Volcano's validating webhook for pods; empty if there is none.
-    pub(super) volcano_images: Found<Vec<String>>,
-    /// spark-usher's ValidatingAdmissionPolicies and their bindings.
-    pub(super) policy_objects: Found<Vec<Value>>,
-    /// The objects of the creator policy that exist.
-    pub(super) creator_objects: Found<Vec<Value>>,
-    /// What may vouch for signatures; `None` if the installation signs nothing.
-    pub(super) vouching: Option<Vouching>,
-    /// The user name of spark-usher's account.
-    pub(super) account: String,
-    pub(super) namespaces: Found<Vec<Value>>,
     pub(super) deployments: Found<Vec<Value>>,
     pub(super) pods: Found<Vec<Value>>,
-    pub(super) slices: Found<Vec<Value>>,
     pub(super) lease: Found<Option<Value>>,
-    pub(super) secret: Found<Option<Value>>,
     /// The policy file from its ConfigMap.
     pub(super) policy: Found<Policy>,
+    pub(super) secret: Found<Option<Value>>,
+    pub(super) slices: Found<Vec<Value>>,
+    pub(super) namespaces: Found<Vec<Value>>,
+    pub(super) spark_pods: Found<Vec<Value>>,
+    /// What may vouch for signatures; `None` if the installation signs nothing.
+    pub(super) vouching: Option<Vouching>,
+    /// The objects of the creator policy that exist.
+    pub(super) creator_objects: Found<Vec<Value>>,
+    /// The user name of spark-usher's account.
+    pub(super) account: String,
+    /// spark-usher's ValidatingAdmissionPolicies and their bindings.
+    pub(super) policy_objects: Found<Vec<Value>>,
+    pub(super) trial: Found<Trial>,
     /// `group/version` of every served API.
     pub(super) served: Found<Vec<String>>,
     /// Permissions and verbs, and whether they are granted.
     pub(super) permissions: Found<Vec<(Permission, &'static str, bool)>>,
     /// The API server's message when it last forbade an adoption, as long as its Event exists.
     pub(super) adoptions_refused: Found<Option<String>>,
-    pub(super) spark_pods: Found<Vec<Value>>,
-    pub(super) trial: Found<Trial>,
+    /// Images in the namespace of Volcano's validating webhook for pods; empty if there is none.
+    pub(super) volcano_images: Found<Vec<String>>,
 }
 
 /// The policy file of an installation.
@@ -79,90 +103,242 @@ pub(super) struct Trial {
     pub(super) pod: Value,
 }
 
-/// Reads all facts. Only an API server that does not answer is an error.
-pub(super) async fn gather(
-    client: &Client,
-    namespace: &str,
-    dry_run_namespace: &str,
-    now: Timestamp,
-) -> kube::Result<Facts> {
-    let info = client.apiserver_version().await?;
-    let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default();
-    let admission = |kind, plural| resource("admissionregistration.k8s.io", "v1", kind, plural);
-    let all = async |api: kube::core::ApiResource, within: Option<&str>, selector: &str| -> Found<Vec<Value>> {
-        let api: Api<DynamicObject> = match within {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &api),
-            None => Api::all_with(client.clone(), &api),
+fn not_read<T>() -> Found<T> {
+    Err("not read yet".to_owned())
+}
+
+fn brief(error: impl std::error::Error + 'static) -> String {
+    Brief(&error).to_string()
+}
+
+fn deployments() -> ApiResource {
+    resource("apps", "v1", "Deployment", "deployments")
+}
+
+/// Lists objects: of Spark pods a part, which is enough, and others completely.
+async fn list_of(client: &Client, kind: ApiResource, within: Option<&str>, selector: &str) -> Found<Vec<Value>> {
+    let api: Api<DynamicObject> = match within {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+        None => Api::all_with(client.clone(), &kind),
+    };
+    let params = ListParams::default().labels(selector);
+    let params = if selector == labels::ROLE { params.limit(MOST_PODS) } else { params };
+    let found = api.list(&params).await.map_err(brief)?;
+    Ok(found.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect())
+}
+
+async fn one(client: &Client, kind: ApiResource, namespace: &str, name: Option<String>) -> Found<Option<Value>> {
+    let Some(name) = name else { return Ok(None) };
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+    let found = api.get_opt(&name).await.map_err(brief)?;
+    Ok(found.and_then(|object| serde_json::to_value(object).ok()))
+}
+
+impl Facts {
+    /// Reads the API server's version, and nothing else. Only an API server that does not answer is an error.
+    pub(super) async fn begin(
+        client: &Client,
+        namespace: &str,
+        dry_run_namespace: &str,
+        now: Timestamp,
+    ) -> kube::Result<Facts> {
+        let info = client.apiserver_version().await?;
+        let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or_default();
+        Ok(Facts {
+            now,
+            namespace: namespace.to_owned(),
+            dry_run_namespace: dry_run_namespace.to_owned(),
+            version: (number(&info.major), number(&info.minor)),
+            mutating: not_read(),
+            validating: not_read(),
+            deployments: not_read(),
+            pods: not_read(),
+            lease: not_read(),
+            policy: not_read(),
+            secret: not_read(),
+            slices: not_read(),
+            namespaces: not_read(),
+            spark_pods: not_read(),
+            vouching: None,
+            account: String::new(),
+            creator_objects: not_read(),
+            policy_objects: not_read(),
+            trial: not_read(),
+            served: not_read(),
+            permissions: not_read(),
+            adoptions_refused: not_read(),
+            volcano_images: not_read(),
+        })
+    }
+
+    /// Reads what a part of the examination needs, all of it at the same time. Each part is read after the ones before it: they name
+    /// what to read.
+    pub(super) async fn read(&mut self, part: Part, client: &Client) {
+        let namespace = self.namespace.clone();
+        let own = Some(&*namespace);
+        let of = |kind, within, selector| list_of(client, kind, within, selector);
+        match part {
+            Part::Installation => {
+                let admission = |kind, plural| resource("admissionregistration.k8s.io", "v1", kind, plural);
+                let mutating = admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations");
+                let validating = admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations");
+                (self.mutating, self.validating, self.deployments) =
+                    tokio::join!(of(mutating, None, ""), of(validating, None, ""), of(deployments(), own, ""));
+                if let Ok(all) = &mut self.deployments {
+                    all.retain(serves);
+                }
+                let labels = entries(&self.deployment(), &["spec", "selector", "matchLabels"])
+                    .map(|(key, value)| format!("{key}={value}"))
+                    .collect::<Vec<_>>()
+                    .join(",");
+                let lease = resource("coordination.k8s.io", "v1", "Lease", "leases");
+                (self.pods, self.lease) = tokio::join!(
+                    of(resource("", "v1", "Pod", "pods"), own, &labels),
+                    one(client, lease, &namespace, Some(self.lease_name()))
+                );
+            }
+            Part::Configuration => {
+                let pod = self.pod();
+                let secret = self.tls_secret();
+                let policy = async {
+                    match &self.deployments {
+                        // Nothing is derived from what could not be read.
+                        Err(error) => Err(format!("the Deployment that names it: {error}")),
+                        Ok(_) => policy_file(client, &namespace, &pod).await,
+                    }
+                };
+                (self.policy, self.secret, self.slices, self.namespaces, self.spark_pods) = tokio::join!(
+                    policy,
+                    one(client, resource("", "v1", "Secret", "secrets"), &namespace, secret),
+                    of(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), own, ""),
+                    of(resource("", "v1", "Namespace", "namespaces"), None, ""),
+                    of(resource("", "v1", "Pod", "pods"), None, labels::ROLE)
+                );
+            }
+            Part::Admission => {
+                let pod = self.pod();
+                let creator = self.creator_policy();
+                self.vouching = argument(&pod, "--signing-secret").map(|_| Vouching {
+                    policy: creator.clone(),
+                    settle: vouching::SETTLE,
+                    client_certificates: argument(&pod, "--client-ca").is_some(),
+                });
+                self.account = format!("system:serviceaccount:{namespace}:{}", account_of(&pod));
+                let (creator_objects, policy_objects, trial) = tokio::join!(
+                    vouching::live(client, &creator),
+                    crate::cluster::policies::live(client),
+                    trial(client, &self.dry_run_namespace)
+                );
+                self.creator_objects = creator_objects.map_err(brief);
+                (self.policy_objects, self.trial) = (policy_objects.map_err(brief), trial);
+            }
+            Part::Permissions => {
+                let (served, permissions, refused) =
+                    tokio::join!(served(client), self.may(client), adoptions_refused(client));
+                (self.served, self.permissions) = (served.map_err(brief), permissions.map_err(brief));
+                self.adoptions_refused = refused;
+            }
+            Part::Surroundings => self.volcano_images = volcano_images(client, &self.validating).await,
+        }
+    }
+
+    /// spark-usher's Deployment; null if it could not be read.
+    fn deployment(&self) -> Value {
+        self.deployments.as_ref().ok().and_then(|all| all.first()).cloned().unwrap_or_default()
+    }
+
+    /// The pod spec of its Deployment.
+    fn pod(&self) -> Value {
+        self.deployment().pointer("/spec/template/spec").cloned().unwrap_or_default()
+    }
+
+    fn lease_name(&self) -> String {
+        argument(&self.pod(), "--lease").unwrap_or_else(|| annotations::USHER.to_owned())
+    }
+
+    fn tls_secret(&self) -> Option<String> {
+        let pod = self.pod();
+        argument(&pod, "--tls-secret").or_else(|| volume(&pod, "secret", "secretName"))
+    }
+
+    fn creator_policy(&self) -> String {
+        argument(&self.pod(), "--creator-policy").unwrap_or_else(|| creator_policy::NAME.to_owned())
+    }
+
+    /// Checks which of the required permissions the account has.
+    async fn may(&self, client: &Client) -> kube::Result<Vec<(Permission, &'static str, bool)>> {
+        let api: Api<SubjectAccessReview> = Api::all(client.clone());
+        let reviews = self.questions().into_iter().map(|(permission, verb, names)| {
+            let api = &api;
+            async move {
+                let mut is_allowed = true;
+                for name in names {
+                    let answer = api.create(&PostParams::default(), &self.review(&permission, verb, name)).await?;
+                    is_allowed &= answer.status.is_some_and(|status| status.allowed);
+                }
+                Ok((permission, verb, is_allowed))
+            }
+        });
+        futures::stream::iter(reviews).buffered(REVIEWS_AT_ONCE).try_collect().await
+    }
+
+    /// The permissions that spark-usher needs, each verb with the names for which it is needed; `None` for any.
+    fn questions(&self) -> Vec<(Permission, &'static str, Vec<Option<String>>)> {
+        let pod = self.pod();
+        let named = |name: &str| vec![argument(&pod, name)];
+        let mut all = Vec::new();
+        for permission in rbac::all() {
+            let names = match permission.named {
+                Named::Lease => vec![Some(self.lease_name())],
+                Named::Secret => vec![self.tls_secret()],
+                Named::SigningSecret => named("--signing-secret"),
+                Named::Configuration if permission.resource.starts_with("mutating") => {
+                    named("--mutating-configuration")
+                }
+                Named::Configuration => named("--validating-configuration"),
+                Named::CreatorPolicy => creator_policy::names(&self.creator_policy()).map(Some).to_vec(),
+                Named::Any => vec![None],
+            };
+            if permission.named == Named::Configuration && names == [None] {
+                continue; // No configuration is maintained.
+            }
+            all.extend(permission.verbs.iter().map(|verb| (permission, *verb, names.clone())));
+        }
+        all
+    }
+
+    fn review(&self, permission: &Permission, verb: &str, name: Option<String>) -> SubjectAccessReview {
+        let (resource, subresource) = match permission.resource.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource)),
+            None => (permission.resource, None),
         };
-        // Of Spark pods a part is enough; other objects are listed completely.
-        let params = ListParams::default().labels(selector);
-        let params = if selector == labels::ROLE { params.limit(MOST_PODS) } else { params };
-        let found = api.list(&params).await.map_err(|error| Brief(&error).to_string())?;
-        Ok(found.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect())
-    };
-    let deployments = all(resource("apps", "v1", "Deployment", "deployments"), Some(namespace), "").await;
-    let deployments = deployments.map(|all| all.into_iter().filter(serves).collect::<Vec<_>>());
-    // Nothing is derived from what could not be read.
-    let unread = deployments.as_ref().err().cloned();
-    let deployment = deployments.as_ref().ok().and_then(|all| all.first()).cloned().unwrap_or_default();
-    let pod = deployment.pointer("/spec/template/spec").cloned().unwrap_or_default();
-    let arg = |name: &str| argument(&pod, name);
-    let validating = admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations");
-    let validating = all(validating, None, "").await;
-    let one = async |api: kube::core::ApiResource, name: Option<String>| -> Found<Option<Value>> {
-        let Some(name) = name else { return Ok(None) };
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &api);
-        let found = api.get_opt(&name).await.map_err(|error| Brief(&error).to_string())?;
-        Ok(found.and_then(|object| serde_json::to_value(object).ok()))
-    };
-    let secret = arg("--tls-secret").or_else(|| volume(&pod, "secret", "secretName"));
-    let policy = match unread {
-        Some(error) => Err(format!("the Deployment that names it: {error}")),
-        None => policy_file(client, namespace, &pod).await,
-    };
-    let own = entries(&deployment, &["spec", "selector", "matchLabels"]).map(|(key, value)| format!("{key}={value}"));
-    let own = own.collect::<Vec<_>>().join(",");
-    let account = text(&pod, &["serviceAccountName"]);
-    let lease = arg("--lease").unwrap_or_else(|| annotations::USHER.to_owned());
-    let creator = arg("--creator-policy").unwrap_or_else(|| creator_policy::NAME.to_owned());
-    Ok(Facts {
-        now,
-        namespace: namespace.to_owned(),
-        dry_run_namespace: dry_run_namespace.to_owned(),
-        version: (number(&info.major), number(&info.minor)),
-        mutating: all(admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), None, "").await,
-        volcano_images: volcano_images(client, &validating).await,
-        validating,
-        policy_objects: crate::cluster::policies::live(client).await.map_err(|error| Brief(&error).to_string()),
-        creator_objects: vouching::live(client, &creator).await.map_err(|error| Brief(&error).to_string()),
-        vouching: arg("--signing-secret").map(|_| Vouching {
-            policy: creator.clone(),
-            settle: vouching::SETTLE,
-            client_certificates: arg("--client-ca").is_some(),
-        }),
-        account: format!("system:serviceaccount:{namespace}:{}", if account.is_empty() { "default" } else { account }),
-        namespaces: all(resource("", "v1", "Namespace", "namespaces"), None, "").await,
-        pods: all(resource("", "v1", "Pod", "pods"), Some(namespace), &own).await,
-        slices: all(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), Some(namespace), "").await,
-        lease: one(resource("coordination.k8s.io", "v1", "Lease", "leases"), Some(lease.clone())).await,
-        served: served(client).await.map_err(|error| Brief(&error).to_string()),
-        permissions: may(
-            client,
-            namespace,
-            account,
-            &lease,
-            (secret.as_deref(), arg("--signing-secret").as_deref()),
-            (arg("--mutating-configuration").as_deref(), arg("--validating-configuration").as_deref(), &creator),
-        )
-        .await
-        .map_err(|error| Brief(&error).to_string()),
-        secret: one(resource("", "v1", "Secret", "secrets"), secret).await,
-        policy,
-        adoptions_refused: adoptions_refused(client).await,
-        spark_pods: all(resource("", "v1", "Pod", "pods"), None, labels::ROLE).await,
-        trial: trial(client, dry_run_namespace).await,
-        deployments,
-    })
+        SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(self.account.clone()),
+                groups: Some(vec![
+                    "system:serviceaccounts".to_owned(),
+                    format!("system:serviceaccounts:{}", self.namespace),
+                    "system:authenticated".to_owned(),
+                ]),
+                resource_attributes: Some(ResourceAttributes {
+                    group: Some(permission.group.to_owned()),
+                    resource: Some(resource.to_owned()),
+                    subresource: subresource.map(str::to_owned),
+                    verb: Some(verb.to_owned()),
+                    namespace: (permission.scope == Scope::Own).then(|| self.namespace.clone()),
+                    name,
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        }
+    }
+}
+
+/// The name of the ServiceAccount of a pod spec.
+fn account_of(pod: &Value) -> &str {
+    Some(text(pod, &["serviceAccountName"])).filter(|name| !name.is_empty()).unwrap_or("default")
 }
 
 /// The API server's message when it forbids a change of owners (`OwnerReferencesPermissionEnforcement`).
@@ -172,7 +348,7 @@ const OWNERS_ENFORCED: &str = "cannot set an ownerRef on a resource you can't de
 async fn adoptions_refused(client: &Client) -> Found<Option<String>> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource("", "v1", "Event", "events"));
     let params = ListParams::default().fields(&format!("reason={}", Reason::AdoptionRefused)).limit(MOST_PODS);
-    let found = api.list(&params).await.map_err(|error| Brief(&error).to_string())?;
+    let found = api.list(&params).await.map_err(brief)?;
     let mut messages = found.items.iter().map(|event| text(&event.data, &["message"]));
     Ok(messages.rfind(|message| message.contains(OWNERS_ENFORCED)).map(str::to_owned))
 }
@@ -182,10 +358,8 @@ async fn volcano_images(client: &Client, validating: &Found<Vec<Value>>) -> Foun
     let found = validating.as_ref().ok().and_then(|all| self::volcano_validates(all));
     let namespace = found.and_then(|(_, webhook)| at(webhook, &["clientConfig", "service", "namespace"])?.as_str());
     let Some(namespace) = namespace else { return Ok(Vec::new()) };
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &resource("apps", "v1", "Deployment", "deployments"));
-    let all = api.list(&ListParams::default()).await.map_err(|error| Brief(&error).to_string())?;
-    let containers = all.items.iter().flat_map(|one| list(&one.data, &["spec", "template", "spec", "containers"]));
+    let all = list_of(client, deployments(), Some(namespace), "").await?;
+    let containers = all.iter().flat_map(|one| list(one, &["spec", "template", "spec", "containers"]));
     Ok(containers.map(|container| text(container, &["image"]).to_owned()).collect())
 }
 
@@ -208,12 +382,11 @@ fn volume(pod: &Value, kind: &str, key: &str) -> Option<String> {
 async fn policy_file(client: &Client, namespace: &str, pod: &Value) -> Found<Policy> {
     let file = argument(pod, "--config").and_then(|path| path.rsplit('/').next().map(str::to_owned));
     let (Some(map), Some(file)) = (volume(pod, "configMap", "name"), file) else { return Ok(Policy::None) };
-    let maps: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "ConfigMap", "configmaps"));
-    let Some(found) = maps.get_opt(&map).await.map_err(|error| Brief(&error).to_string())? else {
+    let kind = resource("", "v1", "ConfigMap", "configmaps");
+    let Some(found) = one(client, kind, namespace, Some(map.clone())).await? else {
         return Ok(Policy::Missing(format!("ConfigMap {map}")));
     };
-    Ok(match at(&found.data, &["data", &file]).and_then(Value::as_str) {
+    Ok(match at(&found, &["data", &file]).and_then(Value::as_str) {
         Some(text) => Policy::Text(text.to_owned()),
         None => Policy::Missing(format!("the key {file} of ConfigMap {map}")),
     })
@@ -221,11 +394,8 @@ async fn policy_file(client: &Client, namespace: &str, pod: &Value) -> Found<Pol
 
 /// The policy file of the installation in this namespace; `None` when spark-usher is not installed there.
 pub(super) async fn installed_policy(client: &Client, namespace: &str) -> Found<Option<Policy>> {
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &resource("apps", "v1", "Deployment", "deployments"));
-    let all = api.list(&ListParams::default()).await.map_err(|error| Brief(&error).to_string())?;
-    let mut all = all.items.into_iter().filter_map(|object| serde_json::to_value(object).ok());
-    let Some(deployment) = all.find(serves) else { return Ok(None) };
+    let all = list_of(client, deployments(), Some(namespace), "").await?;
+    let Some(deployment) = all.into_iter().find(serves) else { return Ok(None) };
     let pod = deployment.pointer("/spec/template/spec").cloned().unwrap_or_default();
     policy_file(client, namespace, &pod).await.map(Some)
 }
@@ -241,66 +411,6 @@ pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {
     let groups = client.list_api_groups().await?;
     let versions = groups.groups.into_iter().flat_map(|group| group.versions);
     Ok(versions.map(|version| version.group_version).collect())
-}
-
-/// Checks which of the required permissions the account has.
-async fn may(
-    client: &Client,
-    namespace: &str,
-    account: &str,
-    lease: &str,
-    (secret, signing): (Option<&str>, Option<&str>),
-    (mutating, validating, creator): (Option<&str>, Option<&str>, &str),
-) -> kube::Result<Vec<(Permission, &'static str, bool)>> {
-    let api: Api<SubjectAccessReview> = Api::all(client.clone());
-    let mut out = Vec::new();
-    for permission in rbac::all() {
-        let mut parts = permission.resource.split('/');
-        let (resource, subresource) = (parts.next().unwrap_or_default(), parts.next());
-        for verb in permission.verbs {
-            let named = |name: Option<&str>| vec![name.map(str::to_owned)];
-            let names = match permission.named {
-                Named::Lease => named(Some(lease)),
-                Named::Secret => named(secret),
-                Named::SigningSecret => named(signing),
-                Named::Configuration if permission.resource.starts_with("mutating") => named(mutating),
-                Named::Configuration => named(validating),
-                Named::CreatorPolicy => creator_policy::names(creator).map(Some).to_vec(),
-                Named::Any => named(None),
-            };
-            if permission.named == Named::Configuration && names == [None] {
-                continue; // No configuration is maintained.
-            }
-            let mut is_allowed = true;
-            for name in names {
-                let asked = SubjectAccessReview {
-                    spec: SubjectAccessReviewSpec {
-                        user: Some(format!("system:serviceaccount:{namespace}:{account}")),
-                        groups: Some(vec![
-                            "system:serviceaccounts".to_owned(),
-                            format!("system:serviceaccounts:{namespace}"),
-                            "system:authenticated".to_owned(),
-                        ]),
-                        resource_attributes: Some(ResourceAttributes {
-                            group: Some(permission.group.to_owned()),
-                            resource: Some(resource.to_owned()),
-                            subresource: subresource.map(str::to_owned),
-                            verb: Some((*verb).to_owned()),
-                            namespace: (permission.scope == Scope::Own).then(|| namespace.to_owned()),
-                            name,
-                            ..ResourceAttributes::default()
-                        }),
-                        ..SubjectAccessReviewSpec::default()
-                    },
-                    ..SubjectAccessReview::default()
-                };
-                let answer = api.create(&PostParams::default(), &asked).await?;
-                is_allowed &= answer.status.is_some_and(|status| status.allowed);
-            }
-            out.push((permission, *verb, is_allowed));
-        }
-    }
-    Ok(out)
 }
 
 /// Creates an executor by dry run.
@@ -328,7 +438,7 @@ async fn trial(client: &Client, namespace: &str) -> Found<Trial> {
             .header("content-type", "application/json")
             .body(kube::client::Body::from(pod.to_string().into_bytes()))
             .map_err(|error| error.to_string())?;
-        let response = client.send(request).await.map_err(|error| Brief(&error).to_string())?;
+        let response = client.send(request).await.map_err(brief)?;
         let (parts, body) = response.into_parts();
         let warnings = parts.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
         let warnings = warnings.map(|text| text.trim_start_matches("299 - ").trim_matches('"').to_owned()).collect();

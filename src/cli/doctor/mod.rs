@@ -18,7 +18,9 @@ use crate::cli::output::{FAILED, OK, Output, block_on, failed, no_names};
 use crate::cluster::client::{self, Brief};
 use crate::manifests::rbac::{self, Named, Scope};
 use crate::runtime::clock;
-use finding::{Finding, Grade, print};
+use checks::Examination;
+use finding::{Finding, Grade, print, summary};
+use gather::{Facts, Part};
 use target::Target;
 
 #[derive(Debug, clap::Args)]
@@ -54,17 +56,32 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     }
     let examined = block_on(async {
         let cluster = client::of(args.target.config().await?)?;
-        let facts = gather::gather(&cluster.client, &args.target.namespace, &args.dry_run_namespace, clock::now())
+        let mut facts = Facts::begin(&cluster.client, &args.target.namespace, &args.dry_run_namespace, clock::now())
             .await
             .map_err(|error| anyhow::anyhow!("{}: {}", cluster.server, Brief(&error)))?;
-        Ok(checks::examine(&facts))
+        let mut examination = Examination::default();
+        for part in Part::ALL {
+            facts.read(part, &cluster.client).await;
+            let known = examination.findings.len();
+            let goes_on = examination.examine(part, &facts);
+            if args.output.is_text() {
+                // Not all at the end: an API server may take seconds for each part.
+                let new = examination.findings.get(known..).unwrap_or_default();
+                args.output.write(&(), [], out, |out| print(new, out))?;
+                out.flush()?;
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(examination.findings)
     });
     let findings = match examined {
         Ok(findings) => findings,
         Err(error) => return failed(err, &error),
     };
     let list: Vec<Value> = findings.iter().map(Finding::to_json).collect();
-    args.output.write(&list, [], out, |out| print(&findings, out))?;
+    args.output.write(&list, [], out, |out| summary(&findings, out))?;
     let worst = findings.iter().map(|finding| finding.grade).max();
     let most = if args.strict { Grade::Warning } else { Grade::Unchecked };
     Ok(if worst > Some(most) { FAILED } else { OK })

@@ -2,9 +2,7 @@
 
 use serde_json::json;
 
-use super::checks::examine;
-use super::finding::{Finding, Grade};
-use super::gather::{Facts, Policy, Trial};
+use super::gather::{Policy, Trial};
 use super::*;
 use crate::cluster::vouching::{SETTLE, Vouching};
 use crate::tls::ca::Authority;
@@ -86,6 +84,13 @@ fn healthy() -> Facts {
             pod: json!({"metadata": {"annotations": {}}}),
         }),
     }
+}
+
+/// The findings of all parts.
+fn examine(facts: &Facts) -> Vec<Finding> {
+    let mut examination = Examination::default();
+    let _ = Part::ALL.into_iter().all(|part| examination.examine(part, facts));
+    examination.findings
 }
 
 /// The finding that is not ok, which must be the only one.
