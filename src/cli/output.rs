@@ -65,7 +65,8 @@ fn wrapped(text: &str, width: usize) -> String {
         }
         let indent = line.len() - line.trim_start().len();
         let column = value_of(line).filter(|_| indent == 2).unwrap_or(indent + 4);
-        let hanging = " ".repeat(column.min(width / 2));
+        let longest = line.split_whitespace().map(textwrap::core::display_width).max().unwrap_or_default();
+        let hanging = " ".repeat(column.min(width / 2).min(width.saturating_sub(longest).max(indent + 4)));
         // Names, ids and times stay whole: they are copied.
         let words =
             textwrap::Options::new(width).break_words(false).word_splitter(textwrap::WordSplitter::NoHyphenation);
@@ -224,6 +225,9 @@ mod tests {
         let expected = "team-a/etl\n  lacks     2 of 3 executors\n            (spark.executor.instances),\n            since now\n    2 gang: 5 of 8 executors exist, and\n        more\n\n\u{1b}[31m✗\u{1b}[0m the webhook does not answer:\n    connection refused\n";
         assert_eq!(wrapped(text, 40), expected);
         assert_eq!(wrapped(text, 200), text);
+        let key = "  at        scheduling.example/queue-name=analytics; no owner";
+        let left = "  at\n      scheduling.example/queue-name=analytics;\n      no owner";
+        assert_eq!(wrapped(key, 46), left, "as far left as its words require");
         let name = "a-name-that-is-longer-than-the-whole-screen and more";
         assert_eq!(wrapped(name, 20), "a-name-that-is-longer-than-the-whole-screen\n    and more");
         assert_eq!(wrapped("", 20), "");
