@@ -30,10 +30,13 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Processes another read: only a Lease that changed counts as renewed.
+    /// Processes another read: only a Lease that changed counts as renewed. One that is free stays so, whoever else writes it.
     pub fn observe(before: Option<Observed>, record: LeaseRecord, now: Instant) -> Observed {
         match before {
             Some(before) if before.record.version == record.version => before,
+            Some(before) if before.record.holder.is_none() && record.holder.is_none() => {
+                Observed { record, since: before.since }
+            }
             _ => Observed { record, since: now },
         }
     }
@@ -53,6 +56,9 @@ impl Observed {
     }
 }
 
+/// How long a replica that would lose exits as the leader leaves a free Lease to others, which learn within milliseconds that it is free.
+pub const DEFERENCE: Duration = Duration::from_millis(1500);
+
 /// What to do after a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -69,8 +75,7 @@ pub enum Step {
     Wait,
 }
 
-/// Decides what to do about the observed Lease. A replica that would lose exits as the leader waits for `deference`, so that
-/// another one takes a Lease that is free.
+/// Decides what to do about the observed Lease. A replica leaves a Lease that is free to others for `deference`.
 pub fn step(seen: Option<&Observed>, identity: &str, deference: Duration, now: Instant) -> Step {
     let Some(seen) = seen else { return Step::Create };
     match &seen.record.holder {
@@ -160,5 +165,9 @@ mod tests {
         let first = Observed::observe(None, record("7", Some("you")), start);
         assert_eq!(Observed::observe(Some(first.clone()), record("7", Some("you")), later).since, start);
         assert_eq!(Observed::observe(Some(first), record("8", Some("you")), later).since, later);
+        let free = Observed::observe(None, record("9", None), start);
+        let noted = Observed::observe(Some(free), record("10", None), later);
+        assert_eq!((noted.since, &*noted.record.version), (start, "10"));
+        assert_eq!(Observed::observe(Some(noted), record("11", Some("you")), later).since, later);
     }
 }

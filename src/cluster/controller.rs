@@ -541,6 +541,11 @@ impl EventLoop {
             self.restart_watch.send_modify(|count| *count += 1);
         }
         let wake_at = effects.wake_at.into_iter().chain(nodes_until).min();
+        let observed_since = self.controller.exits().observed_since();
+        self.inputs.reported.send_if_modified(|reported| {
+            reported.observed_since = observed_since;
+            false // The election reads it before each of its attempts.
+        });
         let Some(leadership) = leadership else { return wake_at };
         self.report_exits(&effects.exits, now);
         let dry_run = *self.inputs.dry_run.borrow();
@@ -580,16 +585,15 @@ impl EventLoop {
     fn publish_checkpoint(&mut self, now: Now) {
         let is_final = self.closing.is_some_and(|until| until <= now.at || self.event_writes.is_empty());
         let checkpoint = self.controller.checkpoint(now);
-        let observed_since = self.controller.exits().observed_since();
         self.inputs.reported.send_if_modified(|reported| {
-            reported.observed_since = observed_since; // The election reads it as it wants to take the Lease.
             let is_same = match (&reported.checkpoint, &checkpoint) {
                 (Some(old), Some(new)) => old.through == new.through && old.gaps.cover_same(&new.gaps),
                 (old, new) => old.is_none() && new.is_none(),
             };
             let is_changed = reported.is_final != is_final || !is_same;
             if is_changed && !reported.is_final {
-                *reported = Reported { checkpoint: checkpoint.or(reported.checkpoint), is_final, observed_since };
+                reported.checkpoint = checkpoint.or(reported.checkpoint);
+                reported.is_final = is_final;
             }
             is_changed
         });

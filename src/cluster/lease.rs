@@ -4,8 +4,8 @@
 //! * Time is measured locally: a Lease is expired when it has not changed for its duration by our own monotonic clock,
 //!   regardless of its `renewTime`.
 //! * A leader stops acting well before other replicas may take over, by its own clock ([`Leadership::holds`]).
-//! * A graceful stop releases the Lease, so that the next leader does not wait.
-//! * Of two replicas, the one that has observed every exit since the checkpoint takes a free Lease; another waits for a period.
+//! * A graceful stop releases the Lease, so that the next leader does not wait for it to expire.
+//! * A replica that has not observed every exit since the checkpoint leaves a free Lease to others for [`DEFERENCE`].
 //! * Each renewal carries the [`Checkpoint`] of what the leader has reported, in an annotation.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::metrics::Metrics;
 use super::request::{Error, Result, call};
 use crate::annotations::USHER;
 use crate::fault_injection::{self, Bug};
-use crate::leader::{LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
+use crate::leader::{DEFERENCE, LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
 use crate::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 use crate::runtime::{clock, random};
 
@@ -404,7 +404,7 @@ impl Elector {
         self.observe(found.as_ref(), clock::instant());
         let is_continued = |last: Checkpoint| self.observed_since.is_some_and(|since| last.is_continued_since(since));
         let loses_exits = found.as_ref().and_then(checkpoint_of).is_some_and(|last| !is_continued(last));
-        self.deference = if loses_exits { self.election.period } else { Duration::ZERO };
+        self.deference = if loses_exits { DEFERENCE } else { Duration::ZERO };
         match step(self.observed.as_ref(), &self.election.identity, self.deference, clock::instant()) {
             Step::Wait => Ok(false),
             Step::Create => {

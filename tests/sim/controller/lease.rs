@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use spark_usher::leader::{LeaseRecord, Observed, Step, step};
+use spark_usher::leader::{DEFERENCE, LeaseRecord, Observed, Step, step};
 use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 
 use super::replica::{LEASE, Request};
@@ -28,7 +28,7 @@ impl Sim {
         let since = replica.controller.as_ref().and_then(|controller| controller.exits().observed_since());
         let is_continued = |last: Checkpoint| since.is_some_and(|since| last.is_continued_since(since));
         let loses_exits = there.as_ref().and_then(|lease| lease.checkpoint).is_some_and(|last| !is_continued(last));
-        let deference = if loses_exits { Duration::from_secs(1) } else { Duration::ZERO };
+        let deference = if loses_exits { DEFERENCE } else { Duration::ZERO };
         let step = step(replica.lease.as_ref(), &identity, deference, at);
         let found = FoundCheckpoint {
             checkpoint: there.as_ref().and_then(|lease| lease.checkpoint),

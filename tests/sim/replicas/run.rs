@@ -127,6 +127,36 @@ fn slow_poll_continues_when_lease_is_lost_and_regained() {
     assert_eq!((during, after, read), (1, 2, 1));
 }
 
+/// A replica that has only just listed pods may not know the exits that the last leader has not reported.
+#[test]
+fn follower_that_has_observed_every_exit_leads_before_a_younger_one() {
+    let (first, younger) = with_one_replica(async |cluster| {
+        until("a replica leads", || cluster.replicas[&0].leads()).await;
+        cluster.start_replica();
+        until("the second one has listed pods", || cluster.replicas[&1].is_complete()).await;
+        cluster.new_app().await;
+        // The checkpoint covers the pod; the renewals of the Lease raise the versions of lists after it.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        cluster.start_replica();
+        until("the third one has listed pods", || cluster.replicas[&2].is_complete()).await;
+        cluster.replicas[&0].begin_shutdown();
+        until("the Lease is released", || !cluster.replicas[&0].leads()).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let first = [1, 2].map(|number| cluster.replicas[&number].leads());
+        // Without another one, the younger one leads soon, although somebody keeps writing the Lease.
+        cluster.replicas[&1].begin_shutdown();
+        until("the Lease is released again", || !cluster.replicas[&1].leads()).await;
+        for number in 0..50 {
+            let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/spark-usher";
+            let note = json!({"metadata": {"annotations": {"example.com/note": number.to_string()}}});
+            cluster.request("PATCH", lease, note).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        (first, cluster.replicas[&2].leads())
+    });
+    assert_eq!((first, younger), ([true, false], true));
+}
+
 /// Runs a scenario with one replica that polls every 5 s.
 fn with_one_replica<T>(scenario: impl AsyncFnOnce(&mut SimCluster) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
