@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::cli::output::{has_colors, is_screen, plain};
+use crate::cli::output::{has_colors, is_screen, one_line};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,7 +112,7 @@ pub(super) fn summary(findings: &[Finding], out: &mut dyn Write) -> io::Result<(
     });
     writeln!(out, "\n{}", counts.into_iter().flatten().collect::<Vec<_>>().join(", "))?;
     if let Some(first) = findings.iter().find(|finding| finding.grade == Grade::Failed) {
-        writeln!(out, "begin with: {}", plain(&first.what))?;
+        writeln!(out, "begin with: {}", one_line(&first.what))?;
     }
     Ok(())
 }
@@ -129,9 +129,9 @@ fn lines(findings: &[Finding], has_marks: bool, has_colors: bool) -> Vec<String>
             Some(color) => format!("\x1b[{color}m{word}\x1b[0m"),
             None => word,
         };
-        all.push(format!("{word} {}", plain(&finding.what)));
+        all.push(format!("{word} {}", one_line(&finding.what)));
         if !finding.fix.is_empty() {
-            all.push(format!("{:<width$} → {}", "", plain(&finding.fix)));
+            all.push(format!("{:<width$} → {}", "", one_line(&finding.fix)));
         }
     }
     all
@@ -147,7 +147,7 @@ mod tests {
             Finding::ok("webhook"),
             Finding::warning("old", "renew it"),
             Finding::unchecked("hidden", ""),
-            Finding::failed("no\u{1b}[2J leader", "start it"),
+            Finding::failed("no\u{1b}[2J\nleader", "start it"),
         ];
         assert_eq!(
             lines(&findings, false, false),

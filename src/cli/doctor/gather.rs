@@ -200,16 +200,16 @@ impl Facts {
             Part::Configuration => {
                 let pod = self.pod();
                 let secret = self.tls_secret();
-                let policy = async {
-                    match &self.deployments {
-                        // Nothing is derived from what could not be read.
-                        Err(error) => Err(format!("the Deployment that names it: {error}")),
-                        Ok(_) => policy_file(client, &namespace, &pod).await,
-                    }
-                };
+                let named = self.named();
                 (self.policy, self.secret, self.slices, self.namespaces, self.spark_pods) = tokio::join!(
-                    policy,
-                    one(client, resource("", "v1", "Secret", "secrets"), &namespace, secret),
+                    async {
+                        named.clone()?;
+                        policy_file(client, &namespace, &pod).await
+                    },
+                    async {
+                        named.clone()?;
+                        one(client, resource("", "v1", "Secret", "secrets"), &namespace, secret).await
+                    },
                     of(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), own, ""),
                     of(resource("", "v1", "Namespace", "namespaces"), None, ""),
                     of(resource("", "v1", "Pod", "pods"), None, labels::ROLE)
@@ -233,12 +233,23 @@ impl Facts {
                 (self.policy_objects, self.trial) = (policy_objects.map_err(brief), trial);
             }
             Part::Permissions => {
+                let permissions = async {
+                    self.named()?;
+                    self.may(client).await.map_err(brief)
+                };
                 let (served, permissions, refused) =
-                    tokio::join!(served(client), self.may(client), adoptions_refused(client));
-                (self.served, self.permissions) = (served.map_err(brief), permissions.map_err(brief));
-                self.adoptions_refused = refused;
+                    tokio::join!(served(client), permissions, adoptions_refused(client));
+                (self.served, self.permissions, self.adoptions_refused) = (served.map_err(brief), permissions, refused);
             }
             Part::Surroundings => self.volcano_images = volcano_images(client, &self.validating).await,
+        }
+    }
+
+    /// Whether the Deployment could be read: nothing is derived from one that could not.
+    fn named(&self) -> Found<()> {
+        match &self.deployments {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("the Deployment that names it: {error}")),
         }
     }
 

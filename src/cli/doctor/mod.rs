@@ -78,7 +78,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     });
     let findings = match examined {
         Ok(findings) => findings,
-        Err(error) => return failed(err, &error),
+        // The reader may have closed the pipe.
+        Err(error) => match error.downcast::<io::Error>() {
+            Ok(error) => return Err(error),
+            Err(error) => return failed(err, &error),
+        },
     };
     let list: Vec<Value> = findings.iter().map(Finding::to_json).collect();
     args.output.write(&list, [], out, |out| summary(&findings, out))?;
