@@ -58,6 +58,10 @@ OBJECTS = [
                   "annotations": {"sandbox.spark-usher.io/log": "pod denied"}}},
     spark_pod("nightly-etl-driver", "driver", "spark-0a1b2c", **{"sandbox.spark-usher.io/log": "the webhook denied the request"}),
     spark_pod("nightly-etl-exec-1", "executor", "spark-0a1b2c"),
+    *({"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"nightly-{reason.lower()}", "namespace": "default"}, "reason": reason,
+       "type": "Warning", "message": f"about {reason}", "reportingComponent": "spark-usher",
+       "involvedObject": {"kind": "Pod", "namespace": "default", "name": "nightly-etl-driver"}}
+      for reason in ("GangCannotStart", "AdoptionRefused")),
     spark_pod("app-driver", "driver", "spark-7"),
     spark_pod("app-exec-7", "executor", "spark-7"),
     spark_pod("pi-0a1b2c-driver", "driver", "spark-pi", "team-a"),
@@ -66,7 +70,7 @@ OBJECTS = [
 # What stands for something of the reader's.
 PLACEHOLDERS = {
     "NAMESPACE": "default", "EXECUTOR": "nightly-etl-exec-1", "DRIVER": "nightly-etl-driver", "POD": "nightly-etl-driver",
-    "APP": "nightly-etl", "NAME": "nightly-etl", "ID": "spark-0a1b2c", "NODE": "node-1", "FILE": "policy.yaml", "FOLDER": "pages",
+    "APP": "nightly-etl", "ACCOUNT": "default", "NAME": "nightly-etl", "ID": "spark-0a1b2c", "NODE": "node-1", "FILE": "policy.yaml", "FOLDER": "pages",
     "USER": "system:serviceaccount:spark-usher:spark-usher", "RELEASE": "spark-usher", "LEADER": "spark-usher-0",
     "URL": "http://127.0.0.1:6060", "xdg-open": "curl -fsS",
     "cargo run --release --": "spark-usher",
@@ -128,8 +132,18 @@ EXPECTED = {
     "spark-usher explain": ("spec.schedulerName: volcano", 0),
     "spark-usher config check": ("batch                volcano", 0),
     "spark-usher config schema": ("$schema", 0),
+    "kubectl -n default get events --field-selector reason=GangCannotStart": ("about GangCannotStart", 0),
+    "kubectl -n default get events --field-selector reason=AdoptionRefused": ("about AdoptionRefused", 0),
+    "kubectl -n default get events --field-selector reportingComponent=spark-usher": ("about AdoptionRefused", 0),
+    "kubectl --token": ("pod/nightly-etl-exec-2 created", 0),
+    "kubectl get pods -A -l spark-role=executor": ("nightly-etl-exec-1", 0),
+    "kubectl -n spark-usher get configmap": ("", 0),
     "kubectl -n default logs": ("the webhook denied the request", 0),
 }
+
+
+# At least so many commands are found.
+MOST_PAGES_HAVE = 85
 
 
 def fail(text):
@@ -139,7 +153,7 @@ def fail(text):
 def concrete(command):
     """The command with something concrete for each placeholder."""
     for word, meaning in PLACEHOLDERS.items():
-        command = re.sub(rf"(?<![\w:/-]){re.escape(word)}(?!\w)" if word.isupper() else re.escape(word), lambda _: meaning, command)
+        command = re.sub(rf"(?<![\w:/,-]){re.escape(word)}(?![\w:])" if word.isupper() else re.escape(word), lambda _: meaning, command)
     return command
 
 
@@ -160,6 +174,12 @@ def blocks(page):
             yield [concrete(code)]
 
 
+def yaml_of(page, name):
+    """The YAML of a page that contains this name."""
+    found = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return next(text for text in found if name in text)
+
+
 def of(table, command):
     """The entry of the longest beginning of a command."""
     found = [key for key in table if command == key or command.startswith(key + " ") and "--help" not in command]
@@ -176,11 +196,14 @@ class World:
         (programs / "spark-usher").symlink_to(pathlib.Path(usher).resolve())
         for program in fetch("kubectl", "helm"):
             (programs / program.name).symlink_to(program)
-        self.env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "KUBECONFIG": str(folder / "world.kubeconfig")}
+        # Of the caller's environment nothing else: no caches, proxies or settings.
+        self.env = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "KUBECONFIG": str(folder / "world.kubeconfig")}
+        self.servers = 0
         (folder / "policy.yaml").write_text(POLICY)
         (folder / "world.yaml").write_text("\n---\n".join(map(json.dumps, OBJECTS)))
         executor = next(item for item in OBJECTS if item["metadata"]["name"] == "nightly-etl-exec-1")
         (folder / "executor.yaml").write_text(json.dumps(executor))
+        (folder / "executor-2.yaml").write_text(yaml_of("docs/operations.md", "nightly-etl-exec-2"))
         (folder / "review.json").write_text(json.dumps({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {"uid": "1", "operation": "CREATE", "namespace": "default", "name": "nightly-etl-exec-1",
@@ -190,38 +213,60 @@ class World:
                  " -addext subjectAltName=DNS:localhost -keyout tls.key -out tls.crt && cp tls.crt ca.pem")
 
     def run(self, command):
-        shell = ["timeout", "60", "bash", "-o", "pipefail", "-c", command]
-        done = subprocess.run(shell, cwd=self.folder, env=self.env, capture_output=True, text=True)
+        process = self.spawn(["bash", "-o", "pipefail", "-c", command], subprocess.PIPE)
+        try:
+            output, _ = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            fail(f"{command}: it did not end within a minute")
+        finally:
+            stop(process)
         text, code = of(EXPECTED, command) or ("", 0)
-        output = done.stdout + done.stderr
-        if done.returncode != code or text not in output:
-            fail(f"{command}: expected exit {code} and {text!r}, exited with {done.returncode}:\n{output}")
+        if process.returncode != code or text not in output:
+            fail(f"{command}: expected exit {code} and {text!r}, exited with {process.returncode}:\n{output}")
+
+    def spawn(self, command, out):
+        """Starts a command in a group of its own, so that nothing of it is left."""
+        return subprocess.Popen(command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                                text=True, start_new_session=True)
 
     def start(self, command, expected):
         """Starts a server. Returns once it serves."""
-        log = self.folder / "server.log"
-        with log.open("w") as out:
-            process = subprocess.Popen(["bash", "-c", f"exec {command.removesuffix('&')}"], cwd=self.folder, env=self.env, stdout=out,
-                                       stderr=subprocess.STDOUT)
-        for _ in range(600):
-            if expected in log.read_text():
-                return process
-            if process.poll() is not None:
-                break
-            time.sleep(0.1)
-        stop(process)
-        fail(f"{command}: does not print {expected!r} within a minute:\n{log.read_text()}")
+        self.servers += 1
+        log = self.folder / f"server-{self.servers}.log"
+        with log.open("a") as out:
+            process = self.spawn(["bash", "-c", f"exec {command.removesuffix('&')}"], out)
+        try:
+            for _ in range(600):
+                if expected in log.read_text():
+                    time.sleep(0.2)
+                    if process.poll() is None:
+                        return process
+                if process.poll() is not None:
+                    break
+                time.sleep(0.1)
+            fail(f"{command}: expected {expected!r} within a minute, and that it goes on; exit {process.poll()}:\n{log.read_text()}")
+        except BaseException:
+            stop(process)
+            raise
 
 
 def stop(process):
-    process.send_signal(signal.SIGTERM)
-    process.wait(20)
+    """Ends a command, and everything that it has started. Returns its exit code."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(20)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    return process.wait(20)
 
 
 def run_block(world, page, commands, failures):
     """Runs the commands of a block in their order. Returns how many."""
     print(page)
-    serving, count = [], 0
+    serving, count = {}, 0
     try:
         for command in commands:
             if elsewhere := of(ELSEWHERE, command):
@@ -230,20 +275,23 @@ def run_block(world, page, commands, failures):
                     fail(f"{command}: {file} is said to run it, and does not contain {text!r}")
                 continue
             if ready := of(SERVERS, command):
-                serving.append(world.start(command, ready))
+                serving[command] = world.start(command, ready)
             else:
                 world.run(command)
             count += 1
             print(f"   ok  {command}")
+        if ended := [command for command, process in serving.items() if process.poll() is not None]:
+            fail(f"{ended}: ended by itself")
     except SystemExit as failure:
         failures.append(f"{page}: {failure}")
     finally:
-        for process in serving:
+        for process in serving.values():
             stop(process)
     return count
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # Nothing that runs is left.
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
     options = parser.parse_args()
@@ -282,8 +330,8 @@ def main():
     print(f"{count} commands of {len(PAGES)} pages")
     if failures:
         fail("\n".join(failures))
-    if count < 50:
-        fail("there are more")
+    if count < MOST_PAGES_HAVE:
+        fail(f"expected at least {MOST_PAGES_HAVE} commands: they are not found any more")
 
 
 if __name__ == "__main__":
