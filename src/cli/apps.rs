@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::driver_table::painted;
 use super::live::{self, View};
-use super::output::{OK, Output, aligned, block_on, failed, has_colors, size};
+use super::output::{OK, Output, aligned, block_on, failed, has_colors, one_line, size};
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::text::{first_line, squeezed};
@@ -143,7 +143,7 @@ fn wide(apps: &[&AppReport], now: Timestamp) -> Vec<String> {
             app.app.clone(),
             driver.unwrap_or_else(|| app.driver_state().to_owned()),
             last.unwrap_or_default(),
-            first_line(&app.remark(), MAX_WHY),
+            one_line(&app.remark()),
         ];
         cells.map(|cell| if cell.is_empty() { "-".to_owned() } else { cell }).to_vec()
     });
@@ -159,10 +159,24 @@ fn age(time: Option<&str>, now: Timestamp) -> String {
 const MAX_WHY: usize = 160;
 /// How much of a terminal's width the reason has at least, in per cent; names are cut for it.
 const WHY_PER_CENT: usize = 40;
+/// How much of an id is shown beside a name.
+const SHORT_ID: usize = 14;
 /// The shortest name to which names are cut.
 const MIN_NAME: usize = 16;
 /// From this width on, the numbers of executors have a column beside the status, which has what is lacking.
 const WITH_NUMBERS: usize = 76;
+
+/// What an application is called in its row: runs of one name are told apart by the ends of their ids.
+fn title(app: &AppReport, all: &[&AppReport]) -> String {
+    let name = app.shown_name();
+    let is_twin = |other: &&&AppReport| other.namespace == app.namespace && other.shown_name() == name;
+    let id = if all.iter().filter(is_twin).count() > 1 {
+        format!(" {}", squeezed(&app.app, SHORT_ID))
+    } else {
+        String::new()
+    };
+    format!("{}:{name}{id}", app.namespace)
+}
 
 /// For a terminal of this width: what matters most comes first, and each line fits.
 fn narrow(apps: &[&AppReport], width: usize, has_colors: bool, now: Timestamp) -> Vec<String> {
@@ -177,7 +191,7 @@ fn narrow(apps: &[&AppReport], width: usize, has_colors: bool, now: Timestamp) -
     rows.extend(apps.iter().map(|app| {
         let since = age(app.since().or(app.started.as_deref()), now);
         let why = first_line(&app.remark(), MAX_WHY);
-        row(format!("{}:{}", app.namespace, app.shown_name()), app.status_text(), app.running_text(), since, why)
+        row(title(app, apps), app.status_text(), app.running_text(), since, why)
     }));
     let widest = |rows: &[Vec<String>], column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()
@@ -223,6 +237,10 @@ mod tests {
             assert!(lines[1].contains("No node has room (10"), "{lines:?}");
             assert!(lines[2].starts_with("team-a:nig") && !lines[2].contains("abcdef"), "{lines:?}");
         }
+        let other = AppReport { app: "spark-fedcba9876543210".to_owned(), ..named.clone() };
+        let twins = narrow(&[&named, &other], 120, false, now());
+        assert!(twins[1].starts_with("team-a:nightly-etl spark-012…cdef  lacks"), "{twins:?}");
+        assert!(twins[2].starts_with("team-a:nightly-etl spark-fed…3210  lacks"), "{twins:?}");
         let colored = narrow(&[&named], 80, true, now());
         assert!(colored[1].contains("\x1b[31mlacks 11\x1b[0m") && !colored[0].contains('\x1b'), "{colored:?}");
     }

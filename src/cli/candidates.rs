@@ -12,6 +12,7 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 
 use super::api_server::ApiServer;
+use super::bash::joined;
 use super::output::block_on;
 use crate::cluster::client;
 use crate::cluster::labelled::{self, SparkPod};
@@ -27,6 +28,8 @@ struct Place {
     server: ApiServer,
     namespace: Option<String>,
     all_namespaces: bool,
+    /// Whether the namespace stands before the name, as in `NAMESPACE:NAME`.
+    is_prefix: bool,
 }
 
 impl Place {
@@ -51,15 +54,22 @@ impl Place {
                     .map_or_else(|| word.into_owned(), |words| words.concat()),
             )
         };
+        let names = ["name", "ids"].into_iter().filter_map(|id| matches.try_get_many::<OsString>(id).ok().flatten());
+        let typed = names.flatten().last().map(|word| word.to_string_lossy());
+        let prefix =
+            typed.as_deref().and_then(|typed| typed.split_once(':')).map(|(namespace, _)| namespace.to_owned());
+        let prefix = prefix.filter(|namespace| is_dns_label(namespace));
         Place {
+            is_prefix: prefix.is_some(),
             server: ApiServer {
                 kubeconfig: text("kubeconfig").map(PathBuf::from),
                 context: text("context"),
                 master: text("master"),
                 ..ApiServer::default()
             },
-            namespace: text("namespace"),
-            all_namespaces: matches.try_get_one::<bool>("all_namespaces").ok().flatten() == Some(&true),
+            all_namespaces: prefix.is_none()
+                && matches.try_get_one::<bool>("all_namespaces").ok().flatten() == Some(&true),
+            namespace: prefix.or_else(|| text("namespace")),
         }
     }
 
@@ -96,21 +106,6 @@ impl Place {
     }
 }
 
-/// The words of a command line. bash splits them at `=` and `:`, and passes these as words of their own.
-fn joined(words: &[OsString]) -> Vec<OsString> {
-    let mut all: Vec<OsString> = Vec::new();
-    let mut goes_on = false;
-    for word in words {
-        let splits = word == "=" || word == ":";
-        match all.last_mut().filter(|_| splits || goes_on) {
-            Some(last) => last.push(word),
-            None => all.push(word.clone()),
-        }
-        goes_on = splits;
-    }
-    all
-}
-
 /// The command with candidates for every argument that names something of the cluster that these words name.
 pub(super) fn with_candidates(command: Command, words: &[OsString]) -> Command {
     let place = Place::of(&command, words);
@@ -124,13 +119,20 @@ pub(super) fn with_candidates(command: Command, words: &[OsString]) -> Command {
 fn of_arg(arg: Arg, place: Place, takes_executors: bool, names_nodes: bool) -> Arg {
     let completer = match (arg.get_id().as_str(), arg.is_positional()) {
         ("context", false) => ArgValueCompleter::new(move |word: &OsStr| plain(place.contexts(), word)),
-        ("namespace" | "usher_namespace" | "dry_run_namespace", false) => {
+        ("namespace" | "usher_namespace" | "dry_run_namespace" | "gang", false) => {
             ArgValueCompleter::new(move |word: &OsStr| plain(place.namespaces(), word))
         }
         ("name", true) if names_nodes => ArgValueCompleter::new(move |word: &OsStr| plain(place.nodes(), word)),
-        ("name" | "ids", true) => {
-            ArgValueCompleter::new(move |word: &OsStr| named(&place.pods(), word, takes_executors))
-        }
+        ("name" | "ids", true) => ArgValueCompleter::new(move |word: &OsStr| {
+            let typed = word.to_string_lossy();
+            match typed.split_once(':').filter(|_| place.is_prefix) {
+                Some((namespace, name)) => {
+                    let found = named(&place.pods(), OsStr::new(name), takes_executors);
+                    found.into_iter().map(|one| one.add_prefix(format!("{namespace}:"))).collect()
+                }
+                None => named(&place.pods(), word, takes_executors),
+            }
+        }),
         _ => return arg,
     };
     arg.add(completer)
@@ -215,7 +217,7 @@ mod tests {
         assert_eq!((place.server.context.as_deref(), place.namespace.as_deref()), (Some("east"), Some("team-a")));
         assert_eq!(place.server.kubeconfig.as_deref(), Some(std::path::Path::new("/k")));
         assert!(of("spark-usher status -A nig").all_namespaces);
-        for word in ["", "team-a:", "*", "N"] {
+        for word in ["", "*", "N"] {
             assert!(of(&format!("spark-usher why {word} -A")).all_namespaces, "{word:?}");
         }
         let split = of("spark-usher kill --namespace = team-a --context = arn : aws : east -o bogus e");
@@ -236,6 +238,11 @@ mod tests {
         let submit = super::super::submit_help::with_options(super::super::Cli::command());
         let words = ["spark-usher", "submit", "--kubeconfig", "/k", "--context", ""].map(OsString::from);
         assert_eq!(Place::of(&submit, &words).server.kubeconfig.as_deref(), Some(std::path::Path::new("/k")));
+        for words in ["why team-b:nig -n team-a", "kill etl team-b : nig", "status -A team-b:"] {
+            let place = of(&format!("spark-usher {words}"));
+            let found = (place.namespace.as_deref(), place.is_prefix, place.all_namespaces);
+            assert_eq!(found, (Some("team-b"), true, false), "{words}");
+        }
         let unfinished = of("spark-usher kill --context=east -n");
         assert_eq!((unfinished.server.context.as_deref(), unfinished.namespace), (Some("east"), None));
         assert!(of("spark-usher").namespace.is_none() && of("spark-usher no-such-command").namespace.is_none());

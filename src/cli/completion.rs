@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Command;
-use clap_complete::env::Shells;
+use clap_complete::env::{Elvish, Fish, Powershell, Shells, Zsh};
 use clap_complete::{CompleteEnv, Shell};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
+use super::bash::WholeWords;
 use super::candidates::with_candidates;
 use super::output::OK;
 use super::program::file_name;
@@ -46,7 +47,8 @@ pub(super) fn run(args: &Args, command: &Command, out: &mut dyn Write) -> io::Re
 pub(super) fn for_shell(command: impl Fn() -> Command) {
     // The script passes the words of the command line after `--`.
     let words = || std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
-    CompleteEnv::with_factory(|| completed(command(), words())).var(VARIABLE).complete();
+    let shells = Shells(&[&WholeWords, &Elvish, &Fish, &Powershell, &Zsh]);
+    CompleteEnv::with_factory(|| completed(command(), words())).var(VARIABLE).shells(shells).complete();
 }
 
 /// The command as it is completed, for these words, of which the first is the program.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use super::output::{self, OK, Output, block_on, failed};
+use super::output::{self, OK, Output, block_on, failed, narrowed};
 use super::query::{Found, Source};
 use crate::views::{CostReport, CostRow, core_hours, gib_hours};
 
@@ -81,7 +81,7 @@ fn print(report: &CostReport, args: &Args, out: &mut dyn Write) -> io::Result<()
     let mut sums: Vec<(Vec<String>, (f64, f64))> = sums.into_iter().collect();
     sums.sort_by(|(_, (one, _)), (_, (other, _))| other.total_cmp(one));
     writeln!(out, "requested by executors that did no work, since {since}")?;
-    table(head, &sums, out)?;
+    table(head, &sums, args.output.columns(), out)?;
     let given: Vec<(Vec<String>, (f64, f64))> = report
         .given_back
         .iter()
@@ -89,17 +89,19 @@ fn print(report: &CostReport, args: &Args, out: &mut dyn Write) -> io::Result<()
         .collect();
     if !given.is_empty() {
         writeln!(out, "\ngiven back by recovery rules, at most an hour for each deleted executor")?;
-        table(&["NAMESPACE", "RULE"], &given, out)?;
+        table(&["NAMESPACE", "RULE"], &given, args.output.columns(), out)?;
     }
     Ok(())
 }
 
-fn table(head: &[&str], rows: &[(Vec<String>, (f64, f64))], out: &mut dyn Write) -> io::Result<()> {
+fn table(head: &[&str], rows: &[(Vec<String>, (f64, f64))], columns: usize, out: &mut dyn Write) -> io::Result<()> {
+    // The name says which application it is.
+    let left_out: Vec<usize> = head.iter().position(|title| *title == "ID").into_iter().collect();
     let head = head.iter().copied().chain(["CORE-HOURS", "GIB-HOURS"]).map(str::to_owned).collect::<Vec<_>>();
     let cells = rows.iter().map(|(key, (cores, bytes))| {
         let amounts = [core_hours(*cores), gib_hours(*bytes)];
         key.iter().cloned().chain(amounts).collect::<Vec<_>>()
     });
     let all: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
-    output::table(&all, 2, out)
+    output::table(&narrowed(all, columns, &left_out), 2, out)
 }

@@ -7,12 +7,16 @@ use crate::text::first_line;
 use crate::views::ago;
 
 /// Columns of the table,
+const ID: usize = 0;
+const STATE: usize = 1;
 const CREATED: usize = 2;
 const NAME: usize = 3;
 const APP: usize = 4;
 const DETAIL: usize = 5;
 /// and the characters that the last of them has at least; others are left out for it.
 const LEAST_DETAIL: usize = 40;
+/// With fewer than this it says nothing, and is left out.
+const SHORTEST_DETAIL: usize = 16;
 
 /// The longest detail in a row.
 const MAX_DETAIL: usize = 160;
@@ -37,17 +41,24 @@ pub(super) fn lines<'d>(
             one_line(&first_line(&driver.detail(), MAX_DETAIL)),
         ]
     };
-    let mut rows: Vec<Vec<String>> = std::iter::once(head).chain(drivers.map(row)).collect();
-    // Where there is no room for all: the detail says most.
-    for column in [APP, NAME, CREATED] {
-        let widest =
-            |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-        let before: usize = (0..DETAIL).filter_map(widest).map(|width| width + 2).sum();
-        if before + LEAST_DETAIL <= width {
-            break;
-        }
-        rows.iter_mut().filter_map(|row| row.get_mut(column)).for_each(String::clear);
-    }
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(drivers.map(row)).collect();
+    let widest = |column: &usize| rows.iter().filter_map(|row| row.get(*column)).map(|cell| cell.chars().count()).max();
+    let before = |columns: &[usize]| columns.iter().filter_map(widest).map(|width| width + 2).sum::<usize>();
+    // Where there is no room for all: the detail says most, if it says anything.
+    let most: [&[usize]; 4] =
+        [&[ID, STATE, CREATED, NAME, APP], &[ID, STATE, CREATED, NAME], &[ID, STATE, CREATED], &[ID, STATE]];
+    let fits = |columns: &&[usize], detail: usize| before(columns).saturating_add(detail) <= width;
+    let columns = match most
+        .into_iter()
+        .find(|columns| fits(columns, LEAST_DETAIL))
+        .or(Some(most[3]))
+        .filter(|columns| fits(columns, SHORTEST_DETAIL))
+    {
+        Some(columns) => [columns, &[DETAIL]].concat(),
+        None => most[2].to_vec(),
+    };
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| columns.iter().filter_map(|column| row.get(*column).cloned()).collect()).collect();
     let begin = rows.iter().filter_map(|row| row.first()).map(|id| id.chars().count()).max().unwrap_or_default() + 2;
     let painted = |(line, state): (String, &str)| {
         let line = first_line(&line, width);
@@ -102,5 +113,10 @@ mod tests {
         assert_eq!((&colored[0], &colored[2]), (&plain[0], &plain[2]));
         assert_eq!(of(12, true)[1], "n:a       f…");
         assert!(!of(60, false)[0].contains("APP") && of(60, false)[1].contains("Evicted"), "{:?}", of(60, false));
+        // No column is empty, and none is too narrow to say anything.
+        let long = [driver(&"x".repeat(40), "Failed")];
+        let table = lines(long.iter().map(|driver| (driver, driver.state)), 60, false);
+        assert!(table[0].ends_with("  STATE   CREATED") && !table[1].contains('…'), "{table:?}");
+        assert_eq!(of(50, false)[0], "ID        STATE    DETAIL");
     }
 }

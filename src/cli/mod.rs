@@ -2,6 +2,7 @@
 
 mod api_server;
 mod apps;
+mod bash;
 mod candidates;
 mod completion;
 mod config;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::output::{self, FAILED, OK, Output, block_on, failed, plain, report_line};
+use super::output::{self, FAILED, OK, Output, block_on, failed, narrowed, plain, report_line};
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::time::Now;
@@ -46,7 +46,7 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
             let names = report.nodes.iter().map(|node| node.name.clone());
             args.output.write(&report, names, out, |out| match report.nodes.first().filter(|_| name.is_some()) {
                 Some(node) => one(node, out),
-                None => all(&report, &place, out),
+                None => all(&report, &place, args.output.columns(), out),
             })?;
             Ok(OK)
         }
@@ -54,7 +54,10 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
     }
 }
 
-fn all(report: &NodesReport, place: &str, out: &mut dyn Write) -> io::Result<()> {
+/// Columns of the table that a narrow terminal has no room for: KUBELET, SCHEDULERS and LAST, which `nodes NODE` shows.
+const LEFT_OUT: [usize; 3] = [2, 5, 4];
+
+fn all(report: &NodesReport, place: &str, columns: usize, out: &mut dyn Write) -> io::Result<()> {
     if report.nodes.is_empty() {
         let of = if report.total > 0 { format!(" on any of {} nodes", report.total) } else { String::new() };
         return writeln!(out, "no executor failed by the fault of a node{of}{place}");
@@ -73,7 +76,7 @@ fn all(report: &NodesReport, place: &str, out: &mut dyn Write) -> io::Result<()>
         ]
     });
     let rows: Vec<Vec<String>> = std::iter::once(Vec::from(head)).chain(rows).collect();
-    output::table(&rows, 1, out)?;
+    output::table(&narrowed(rows, columns, &LEFT_OUT), 1, out)?;
     for node in report.nodes.iter().filter(|node| node.suspicion.is_some()) {
         let Some(suspicion) = &node.suspicion else { continue };
         let what = format!("\n{}: {}\n  {}", node.name, suspicion.text, suspicion.cure);

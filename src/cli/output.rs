@@ -29,6 +29,11 @@ impl Output {
         matches!(self, Output::Text | Output::Wide)
     }
 
+    /// How many columns a line of text has at most: those of the terminal, or any number.
+    pub(super) fn columns(self) -> usize {
+        if self == Output::Text && is_screen() { size().0.into() } else { usize::MAX }
+    }
+
     /// Writes an answer: as JSON, as YAML, as its names, or as `text` does.
     pub(super) fn write<T: Serialize>(
         self,
@@ -65,8 +70,10 @@ fn wrapped(text: &str, width: usize) -> String {
         }
         let indent = line.len() - line.trim_start().len();
         let column = value_of(line).filter(|_| indent == 2).unwrap_or(indent + 4);
-        let longest = line.split_whitespace().map(textwrap::core::display_width).max().unwrap_or_default();
-        let hanging = " ".repeat(column.min(width / 2).min(width.saturating_sub(longest).max(indent + 4)));
+        // A word that fits nowhere moves nothing.
+        let most = width.saturating_sub(indent + 4);
+        let words = line.split(' ').map(textwrap::core::display_width).filter(|word| *word <= most);
+        let hanging = " ".repeat(column.min(width / 2).min(width - words.max().unwrap_or_default()));
         // Names, ids and times stay whole: they are copied.
         let words =
             textwrap::Options::new(width).break_words(false).word_splitter(textwrap::WordSplitter::NoHyphenation);
@@ -116,6 +123,23 @@ macro_rules! report_line {
     };
 }
 pub(super) use report_line;
+
+/// The rows with as few as possible of these columns left out, in this order, so that a table of them fits.
+pub(super) fn narrowed(rows: Vec<Vec<String>>, columns: usize, mut order: &[usize]) -> Vec<Vec<String>> {
+    let mut left_out: Vec<usize> = Vec::new();
+    loop {
+        let kept = |row: &Vec<String>| {
+            let cells = row.iter().enumerate().filter(|(at, _)| !left_out.contains(at));
+            cells.map(|(_, cell)| cell.clone()).collect::<Vec<_>>()
+        };
+        let narrow: Vec<Vec<String>> = rows.iter().map(kept).collect();
+        let fits = aligned(&narrow, 0).iter().all(|line| line.chars().count() <= columns);
+        match order.split_first().filter(|_| !fits) {
+            Some((next, rest)) => (order, _) = (rest, left_out.push(*next)),
+            None => return narrow,
+        }
+    }
+}
 
 /// Prints rows as a table. The last `numbers` columns end at the same place, all others begin there.
 pub(super) fn table(rows: &[Vec<String>], numbers: usize, out: &mut dyn Write) -> io::Result<()> {
@@ -228,9 +252,22 @@ mod tests {
         let key = "  at        scheduling.example/queue-name=analytics; no owner";
         let left = "  at\n      scheduling.example/queue-name=analytics;\n      no owner";
         assert_eq!(wrapped(key, 46), left, "as far left as its words require");
+        let value = "  detail      https://a-name.example/that/is/longer/than/the/screen and more";
+        assert!(wrapped(value, 40).ends_with("\n              and more"), "{}", wrapped(value, 40));
         let name = "a-name-that-is-longer-than-the-whole-screen and more";
         assert_eq!(wrapped(name, 20), "a-name-that-is-longer-than-the-whole-screen\n    and more");
         assert_eq!(wrapped("", 20), "");
+    }
+
+    #[test]
+    fn table_leaves_out_columns_only_where_it_does_not_fit() {
+        let rows = || vec![vec!["node-1".to_owned(), "v1.37.0".to_owned(), "suspect".to_owned(), "3".to_owned()]];
+        let of = |columns: usize| aligned(&narrowed(rows(), columns, &[1, 2]), 1).join("\n");
+        assert_eq!(
+            [27, 26, 18, 17].map(of),
+            ["node-1  v1.37.0  suspect  3", "node-1  suspect  3", "node-1  suspect  3", "node-1  3"]
+        );
+        assert_eq!(of(2), "node-1  3", "what stays has to wrap");
     }
 
     #[test]

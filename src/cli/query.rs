@@ -1,5 +1,6 @@
 //! Data source of `apps`, `why`, `nodes` and `cost`: the leader of a running spark-usher, a replica, or the API server itself.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -102,13 +103,14 @@ impl Source {
             }
         };
         match tokio::time::timeout(REQUEST_TIMEOUT, list::list(&cluster.client, self.namespace.as_deref())).await {
-            Ok(Ok(Listing { snapshot, history, left_out })) => {
+            Ok(Ok(Listing { snapshot, history, left_out, unread })) => {
                 let answer = own(&snapshot, &history);
-                let cut = left_out.into_iter().collect::<Vec<_>>().join(", ");
-                let cut = Some(cut).filter(|cut| !cut.is_empty());
+                let all = |kinds: BTreeSet<&str>| (!kinds.is_empty()).then(|| Vec::from_iter(kinds).join(", "));
+                let cut = all(left_out);
                 let cut = cut.map(|cut| format!("not all {cut} were read: there are too many; -n names a namespace"));
+                let unread = all(unread).map(|unread| format!("{unread} cannot be read: what they say is not known"));
                 let without = why.map(|why| format!("{WITHOUT_LEADER} ({why}; --no-leader does not ask)"));
-                let caution = without.into_iter().chain(cut).reduce(|all, one| format!("{all}; {one}"));
+                let caution = without.into_iter().chain(unread).chain(cut).reduce(|all, one| format!("{all}; {one}"));
                 // The API server's words, and those of whatever listens at the leader's port.
                 Ok(Found { answer, caution: caution.map(|caution| one_line(&caution)), by_replica: false, since: None })
             }

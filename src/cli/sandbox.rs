@@ -60,7 +60,7 @@ pub(super) struct Args {
     enforce_owners: bool,
     /// Run spark-usher beside it, with this policy file and as its leader: its webhooks are registered, and the API serves the PodGroups of
     /// the schedulers that the file names. A changed file is read again.
-    #[arg(long, value_name = "POLICY", conflicts_with = "rbac")]
+    #[arg(long, value_name = "POLICY")]
     with_usher: Option<PathBuf>,
     /// With --with-usher: port on 127.0.0.1 of /debug and of the web page; 0 selects a free port.
     #[arg(long, default_value = "6060", requires = "with_usher")]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::driver_table::lines;
 use super::drivers::{Which, find, missing};
-use super::output::{FAILED, OK, Output, block_on, failed, has_colors, is_screen, one_line, size, unreadable};
+use super::output::{FAILED, OK, Output, block_on, failed, has_colors, one_line, unreadable};
 use super::{spark_compatible, watch};
 use crate::cluster::drivers::{Found, Selection};
 
@@ -57,8 +57,7 @@ fn print(
     let names = drivers.iter().map(|driver| driver.submission_id.clone());
     output.write(&drivers, names, out, |out| {
         let states = drivers.iter().map(|driver| (driver, driver.state));
-        let width = if output == Output::Text && is_screen() { usize::from(size().0) } else { usize::MAX };
-        let table = if drivers.is_empty() { Vec::new() } else { lines(states, width, has_colors()) };
+        let table = if drivers.is_empty() { Vec::new() } else { lines(states, output.columns(), has_colors()) };
         table.iter().try_for_each(|line| writeln!(out, "{line}"))
     })?;
     for (id, why) in &unfound {

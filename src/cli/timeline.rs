@@ -10,8 +10,19 @@ use crate::views::{Life, LifeSpan, Scale, Timeline, age, cause_groups};
 
 /// At most this many executors are drawn: those that exited abnormally and those that do not run, then the latest.
 const MAX_BARS: usize = 24;
-/// The width of the bars if the terminal's is not known.
+/// The width of the bars, where there is room for it,
 const WIDTH: usize = 60;
+/// and the least.
+const LEAST_WIDTH: usize = 10;
+
+/// What a report is drawn on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Screen {
+    /// Its width; the greatest number where lines may be of any length.
+    pub(super) columns: usize,
+    /// Whether it has colors.
+    pub(super) color: bool,
+}
 
 /// What is drawn of a life at one place.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,13 +33,17 @@ enum Cell {
 }
 
 /// Draws the lives, each in a line: requested or starting `·`, running `█`, then how it ended ([`mark`]), `>` if it has not, and the
-/// cause. With `color`, a line also has the color of its mark.
-pub(super) fn draw(timeline: &Timeline, now: Timestamp, color: bool, out: &mut dyn Write) -> io::Result<()> {
+/// cause. A line fits the screen, and with colors has that of its mark.
+pub(super) fn draw(timeline: &Timeline, now: Timestamp, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
     let Some(Scale { lives, begin, end }) = timeline.scale(now, None) else { return Ok(()) };
     let drawn = chosen(&lives);
     let name = |life: &Life| life.id.map_or_else(|| life.pod.clone(), |id| format!("exec {id}"));
     let width = drawn.iter().map(|(life, _)| name(life).chars().count()).max().unwrap_or_default();
-    let column = |at: i64| usize::try_from((at - begin) * (WIDTH as i64 - 1) / (end - begin)).unwrap_or_default();
+    let why = |life: &Life| plain(life.cause.as_deref().unwrap_or(&life.state));
+    let longest = drawn.iter().map(|(life, _)| why(life).chars().count()).max().unwrap_or_default();
+    // The indent, two blanks, the mark and the blank after it.
+    let bars = screen.columns.saturating_sub(width + longest + 8).clamp(LEAST_WIDTH, WIDTH);
+    let column = |at: i64| usize::try_from((at - begin) * (bars as i64 - 1) / (end - begin)).unwrap_or_default();
     writeln!(
         out,
         "  executors of {}/{}, from {} to {} ago",
@@ -38,7 +53,7 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, color: bool, out: &mut d
         age(now.as_second() - end)
     )?;
     for (life, span) in &drawn {
-        let mut cells = [Cell::Nothing; WIDTH];
+        let mut cells = vec![Cell::Nothing; bars];
         let (from, to) = (column(span.created), column(span.end));
         let runs_from = span.started.map(column);
         for (at, cell) in cells.iter_mut().enumerate().take(to + 1).skip(from) {
@@ -55,10 +70,9 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, color: bool, out: &mut d
             .collect();
         let living = ('>', if span.started.is_some() { GREEN } else { YELLOW });
         let (mark, paint) = life.cause_group().map_or(living, mark);
-        let why = life.cause.as_deref().unwrap_or(&life.state);
-        let bar = if color { format!("{paint}{bar}{mark}{RESET}") } else { format!("{bar}{mark}") };
-        let pad = " ".repeat(WIDTH - to);
-        writeln!(out, "    {:width$}  {bar}{pad}{}", plain(&name(life)), plain(why))?;
+        let bar = if screen.color { format!("{paint}{bar}{mark}{RESET}") } else { format!("{bar}{mark}") };
+        let pad = " ".repeat(bars - to);
+        writeln!(out, "    {:width$}  {bar}{pad}{}", plain(&name(life)), why(life))?;
     }
     let groups = cause_groups(drawn.iter().map(|(life, _)| *life));
     let legend = groups.into_iter().map(|group| format!("{} {}", mark(group).0, group.text()));
@@ -122,10 +136,15 @@ mod tests {
     }
 
     fn drawn(executors: Vec<Life>, color: bool) -> String {
+        drawn_on(usize::MAX, executors, color)
+    }
+
+    fn drawn_on(columns: usize, executors: Vec<Life>, color: bool) -> String {
         let timeline =
             Timeline { namespace: "ns".to_owned(), app: "app-1".to_owned(), executors, ..Timeline::default() };
         let mut out = Vec::new();
-        draw(&timeline, Timestamp::from_second(600).expect("a time"), color, &mut out).expect("written");
+        let screen = Screen { columns, color };
+        draw(&timeline, Timestamp::from_second(600).expect("a time"), screen, &mut out).expect("written");
         String::from_utf8(out).expect("text")
     }
 
@@ -147,6 +166,22 @@ mod tests {
         assert_eq!(lines[4], "    (· pending, █ ran, > lives, c ended by its node or the cluster)");
         let colored = drawn(vec![life(1, (0, Some(60), Some(300)), Some("evicted"))], true);
         assert!(colored.contains(BLUE) && colored.contains(RESET) && !text.contains('\x1b'));
+    }
+
+    #[test]
+    fn bars_take_the_room_that_a_terminal_has() {
+        let lives = || vec![life(1, (0, Some(60), Some(300)), Some("evicted")), life(2, (300, None, None), None)];
+        let widths = |columns: usize| -> Vec<usize> {
+            let text = drawn_on(columns, lives(), false);
+            text.lines().skip(1).take(2).map(|line| line.chars().count()).collect()
+        };
+        assert_eq!((widths(60), widths(70)), (vec![60, 60], vec![70, 70]));
+        assert!(
+            drawn_on(20, lives(), false).contains("exec 2      ······> running"),
+            "{}",
+            drawn_on(20, lives(), false)
+        );
+        assert_eq!(drawn_on(400, lives(), false), drawn(lives(), false));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::output::{FAILED, OK, Output, UNREADABLE, block_on, failed, plain, report_line};
 use super::query::{Found, Source};
-use super::timeline;
+use super::timeline::{self, Screen};
 use crate::runtime::clock;
 use crate::submission::{Names, SubmissionId};
 use crate::views::{
@@ -86,7 +86,7 @@ pub(super) fn run(mut args: Args, out: &mut dyn Write, err: &mut dyn Write) -> i
     args.output.write(&found, names(&found), out, |out| {
         // Not in a pipe, and not with NO_COLOR.
         let color = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-        print_report(&found, clock::now(), color, out)
+        print_report(&found, clock::now(), Screen { columns: args.output.columns(), color }, out)
     })?;
     Ok(if found.is_empty() { FAILED } else { OK })
 }
@@ -117,7 +117,7 @@ fn nothing(args: &Args, by_replica: bool, since: Option<&str>) -> String {
     format!("no information about {name}: no Spark pod and no application{place} has that name; {hint}{everywhere}")
 }
 
-fn print_report(found: &WhyReport, now: Timestamp, color: bool, out: &mut dyn Write) -> io::Result<()> {
+fn print_report(found: &WhyReport, now: Timestamp, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
     for of @ Of { what: executor, .. } in &found.executors {
         report_line!(out, "{}  executor {} of {}", executor.pod, number(executor.id), of.title())?;
         present(executor, out)?;
@@ -134,11 +134,13 @@ fn print_report(found: &WhyReport, now: Timestamp, color: bool, out: &mut dyn Wr
         report_line!(out, "  exited    {}", when(&exit.at, now))?;
         ended(exit, true, out)?;
     }
-    for app in &found.apps {
+    let mut apps: Vec<&AppReport> = found.apps.iter().collect();
+    apps.sort_by_key(|app| app.urgency());
+    for app in apps {
         application(app, now, out)?;
         let is_its = |timeline: &&Timeline| timeline.namespace == app.namespace && timeline.app == app.app;
         for timeline in found.timelines.iter().filter(is_its) {
-            timeline::draw(timeline, now, color, out)?;
+            timeline::draw(timeline, now, screen, out)?;
         }
     }
     found.histories.iter().try_for_each(|history| print_history(history, out))
@@ -231,6 +233,9 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
         report_line!(out, "  lacks     {lacking} of {} executors ({source}){since}", shortage.target)?;
         for cause in &shortage.causes {
             report_line!(out, "    {} {}{}", cause.count, cause.cause, colon(&cause.message))?;
+            if !cause.remedy().is_empty() {
+                report_line!(out, "      what to do: {}", cause.remedy())?;
+            }
         }
         if !shortage.exits.is_empty() {
             report_line!(out, "    exits within 10 minutes: {}", shortage.exits)?;

@@ -38,8 +38,10 @@ pub struct Listing {
     pub snapshot: Snapshot,
     /// The exits that pods still show.
     pub history: History,
-    /// What was not read by name because there is too much of it.
+    /// What was not read by name because there is too much of it,
     pub left_out: BTreeSet<&'static str>,
+    /// and what could not be read.
+    pub unread: BTreeSet<&'static str>,
 }
 
 /// Reads every Spark pod of the cluster, or of one namespace, and the exits that those pods still show.
@@ -59,9 +61,9 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
     let now = Now { at: clock::instant(), wall: clock::now() };
     let mut store = Store::default();
     store.apply(Change::Pods(PodChange::Listed(all)), now.wall);
-    let left_out = look_up(client, &mut store, now).await;
+    let (left_out, unread) = look_up(client, &mut store, now).await;
     let history = history(&mut store, now);
-    Ok(Listing { snapshot: store.snapshot().clone(), history, left_out })
+    Ok(Listing { snapshot: store.snapshot().clone(), history, left_out, unread })
 }
 
 /// Events per object that are read.
@@ -119,13 +121,17 @@ pub async fn unselected_pod(
 
 /// Reads by name what the labelled pods do not say, as the controller does: the drivers without labels that own executors, the workloads
 /// between them, the drivers' configurations, quotas, and what schedulers state about pods that wait. What may not be read is not known.
-/// Returns what was left out because there is too much of it.
-async fn look_up(client: &kube::Client, store: &mut Store, now: Now) -> BTreeSet<&'static str> {
+/// Returns what was left out because there is too much of it, and what could not be read.
+async fn look_up(
+    client: &kube::Client,
+    store: &mut Store,
+    now: Now,
+) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
     let policies = Policies::default();
     let keys: Vec<_> = store.snapshot().apps.keys().cloned().collect();
     let mut done: BTreeSet<Lookup> = BTreeSet::new();
     let mut left: BTreeMap<&'static str, usize> = BTreeMap::new();
-    let mut left_out = BTreeSet::new();
+    let (mut left_out, mut unread) = (BTreeSet::new(), BTreeSet::new());
     // Each answer may name more.
     for _ in 0..MAX_CHAIN {
         let wanted = keys.iter().flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
@@ -164,8 +170,9 @@ async fn look_up(client: &kube::Client, store: &mut Store, now: Now) -> BTreeSet
                 }
             }
         }
+        unread.append(&mut refused);
     }
-    left_out
+    (left_out, unread)
 }
 
 /// What a lookup reads, and at most how many of them are read for the command line: none of what only adoption needs, or what a watch
@@ -174,7 +181,7 @@ fn budget(read: &Lookup) -> Option<(&'static str, usize)> {
     match read {
         Lookup::Pod(_) => Some(("drivers without labels", 200)),
         Lookup::Workload(_) => Some(("workloads", 200)),
-        Lookup::Conf(..) => Some(("configurations of drivers", 1000)),
+        Lookup::Conf(..) => Some(("ConfigMaps of drivers", 1000)),
         Lookup::Quotas(_) => Some(("quotas", 64)),
         Lookup::Messages(..) => Some(("messages of schedulers", 64)),
         Lookup::Address(..) | Lookup::NodePods(_) | Lookup::Labelled(_) | Lookup::All(_) => None,

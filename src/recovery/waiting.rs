@@ -185,7 +185,7 @@ fn never_fits(snapshot: &Snapshot, pod: Waiting<'_>, size: u64) -> Option<String
     }
     let nodes = snapshot.nodes.values().filter(|node| node.ready && !node.cordoned);
     let fit = room(nodes.map(|node| &**node), pod.requests, size, Share::Whole).filter(|fit| *fit < size)?;
-    Some(format!("even if they were empty, the nodes would have room for {fit} of its executors only"))
+    Some(format!("the nodes would have room for {fit} of its executors only, even if they were empty"))
 }
 
 /// Why a container that waits does not start.

@@ -93,22 +93,7 @@ async fn commands_find_the_leader_and_ask_it_through_the_api_server() {
 async fn team_with_a_role_in_one_namespace_sees_what_its_application_lacks_and_why() {
     let cluster = Cluster::start_enforcing().await;
     let namespace = cluster.namespace.as_str();
-    let (group, rules) = (
-        "rbac.authorization.k8s.io",
-        json!([
-        {"apiGroups": [""], "resources": ["pods", "configmaps", "events"], "verbs": ["get", "list"]}]),
-    );
-    cluster
-        .create(
-            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "team", "namespace": namespace}}),
-        )
-        .await;
-    cluster.create(json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": {"name": "team", "namespace": namespace},
-        "rules": rules})).await;
-    cluster.create(json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": {"name": "team", "namespace": namespace},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": "team"},
-        "subjects": [{"kind": "ServiceAccount", "name": "team", "namespace": namespace}]})).await;
-    let path = kubeconfig_of(&cluster, "team", &cluster.token(namespace, "team", None).await, namespace);
+    let path = account(&cluster, "team", &["pods", "configmaps", "events", "resourcequotas"]).await;
     let driver = pod("etl-driver").driver_of("spark-0123").label("spark-app-name", "nightly").conf_map("etl-conf");
     cluster
         .create(
@@ -131,6 +116,13 @@ async fn team_with_a_role_in_one_namespace_sees_what_its_application_lacks_and_w
     assert!(code == Some(0), "{out}{err}");
     let (code, _, err) = ask(&path, &["cost"]).await;
     assert!(code == Some(1) && err.contains("pods/portforward"), "{err}");
+    // Without the right to read ConfigMaps, how many executors it wants is not known, and the reason is said.
+    let blind = account(&cluster, "blind", &["pods", "events", "resourcequotas"]).await;
+    let (code, out, err) = ask(&blind, &["why", "nightly", "--no-leader"]).await;
+    assert!(code == Some(0) && out.contains("target    not known"), "{out}");
+    assert!(err.contains("warning: ConfigMaps of drivers cannot be read"), "{err}");
+    let (_, _, err) = ask(&path, &["why", "nightly", "--no-leader"]).await;
+    assert!(!err.contains("cannot be read"), "{err}");
     // All namespaces are not theirs.
     let (code, _, err) = ask(&path, &["apps", "-A", "--no-leader"]).await;
     assert!(code == Some(1) && err.contains("--namespace NAMESPACE needs the right for one namespace only"), "{err}");
@@ -155,6 +147,9 @@ async fn team_with_a_role_in_one_namespace_sees_what_its_application_lacks_and_w
         ("kill etl-", "etl-driver"),
         ("status spark-", "spark-0123"),
         ("why -n elsewhere n", ""),
+        (&format!("why -n elsewhere {namespace} : n"), "nightly"),
+        ("why elsewhere : n", ""),
+        ("apps --output = y", "yaml"),
         // They may not list namespaces: those of the contexts.
         ("apps -n ", namespace),
         ("apps --context ", context),
@@ -163,6 +158,24 @@ async fn team_with_a_role_in_one_namespace_sees_what_its_application_lacks_and_w
         let found = completed(&path, words).await;
         assert_eq!(found, expected.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>(), "{words}");
     }
+}
+
+/// An account that may read objects of these kinds in the cluster's namespace. Returns its kubeconfig.
+async fn account(cluster: &Cluster, name: &str, resources: &[&str]) -> String {
+    let (group, namespace) = ("rbac.authorization.k8s.io", cluster.namespace.as_str());
+    let metadata = json!({"name": name, "namespace": namespace});
+    let rules = json!([{"apiGroups": [""], "resources": resources, "verbs": ["get", "list"]}]);
+    let role = json!({"apiGroup": group, "kind": "Role", "name": name});
+    let subjects = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
+    for object in [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": rules}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata, "roleRef": role,
+            "subjects": subjects}),
+    ] {
+        cluster.create(object).await;
+    }
+    kubeconfig_of(cluster, name, &cluster.token(namespace, name, None).await, namespace)
 }
 
 /// What bash offers for the last of these words.
@@ -234,6 +247,21 @@ async fn doctor_prints_what_it_knows_while_it_waits_for_the_api_server() {
         "failed   the installation cannot be checked: neither Deployments in namespace spark-usher nor webhook configurations can be read"
     );
     assert!(doctor.try_wait().unwrap().is_none(), "it waits for the rest");
+    // A reader that has seen enough is no error.
+    let line = format!("{} doctor --request-timeout 1s --kubeconfig {path} | head -1", program());
+    let mut piped = std::process::Command::new("bash");
+    piped.args(["-o", "pipefail", "-c", &line]);
+    let (code, out, err) = finished(piped).await;
+    assert_eq!((code, out.lines().count(), err.as_str()), (Some(0), 1, ""), "{out}");
+    // Nothing is concluded from a Deployment that could not be read.
+    let mut whole = std::process::Command::new(program());
+    whole.args(["doctor", "--request-timeout", "1s", "--kubeconfig", &path]);
+    let (code, out, _) = finished(whole).await;
+    assert!(code == Some(1) && out.ends_with("nor webhook configurations can be read\n"), "{out}");
+    assert!(
+        out.contains("cannot read the permissions of spark-usher's account: the Deployment that names it"),
+        "{out}"
+    );
     server.abort();
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Client, ResourceExt};
@@ -27,7 +28,7 @@ async fn one_command_gives_a_cluster_in_which_webhook_and_controller_follow_a_po
     )
     .unwrap();
     let mut command = tokio::process::Command::new(program());
-    command.args(["sandbox", "--with-usher", &at("policy.yaml"), "--kubeconfig", &at("kubeconfig")]);
+    command.args(["sandbox", "--with-usher", &at("policy.yaml"), "--kubeconfig", &at("kubeconfig"), "--rbac"]);
     command.args(["--http-port", "0", "--https-port", "0", "--debug-port", "0"]);
     let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -48,6 +49,16 @@ async fn one_command_gives_a_cluster_in_which_webhook_and_controller_follow_a_po
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     let spark = serde_json::from_value(json!({"metadata": {"name": "spark"}})).unwrap();
     accounts.create(&PostParams::default(), &spark).await.unwrap();
+    // RBAC is enforced: Spark's account needs its rights.
+    let (group, metadata) = ("rbac.authorization.k8s.io", json!({"name": "spark"}));
+    let role =
+        json!({"metadata": metadata, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]});
+    let role: Role = serde_json::from_value(role).unwrap();
+    Api::namespaced(client.clone(), "default").create(&PostParams::default(), &role).await.unwrap();
+    let binding = json!({"metadata": metadata, "roleRef": {"apiGroup": group, "kind": "Role", "name": "spark"},
+        "subjects": [{"kind": "ServiceAccount", "name": "spark", "namespace": "default"}]});
+    let binding: RoleBinding = serde_json::from_value(binding).unwrap();
+    Api::namespaced(client.clone(), "default").create(&PostParams::default(), &binding).await.unwrap();
     // As Spark creates them: the driver, and executors that it owns. Two of three start together.
     let driver = create(pod("pi-driver").driver_of("spark-1").annotation("spark-usher.io/min-member", "2")).await;
     let uid = driver.uid().unwrap();

@@ -128,7 +128,7 @@ fn gang_that_is_larger_than_the_cluster_never_fits_and_the_report_says_so() {
     assert_eq!(
         message(&["3", "5500m"]),
         format!(
-            "1 of 4 executors exist; even if they were empty, the nodes would have room for 3 of its executors only"
+            "1 of 4 executors exist; the nodes would have room for 3 of its executors only, even if they were empty"
         )
     );
     assert_eq!(message(&["3", "6"]), "1 of 4 executors exist");
