@@ -207,7 +207,8 @@ fn gangs(groups: &[GroupReport], now: Timestamp) -> Markup {
                         tr {
                             th scope="row" { (text(&group.name)) }
                             td data-name="State" {
-                                @if group.started { (badge(Kind::Good, "started")) } @else { (badge(Kind::Waiting, "waits")) }
+                                @let kind = if group.state() == "waits" { Kind::Waiting } else { Kind::Good };
+                                (badge(kind, group.state()))
                                 @if let Some(phase) = &group.phase { " " span.quiet { (text(phase)) } }
                             }
                             td.number data-name="Size" { @if let Some(size) = group.size { (group.bound) " of " (size) " on a node" } @else { "–" } }

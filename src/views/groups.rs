@@ -34,6 +34,17 @@ pub struct GroupReport {
     pub bound: usize,
 }
 
+impl GroupReport {
+    /// How it is, in a word: it has `started`, all its pods are `scheduled`, or it `waits`.
+    pub fn state(&self) -> &'static str {
+        match self.size {
+            _ if self.started => "started",
+            Some(size) if self.bound as u64 >= size => "scheduled",
+            _ => "waits",
+        }
+    }
+}
+
 pub(super) fn groups(snapshot: &Snapshot, key: &AppKey, app: &Application) -> Vec<GroupReport> {
     let mut groups = snapshot.groups_of(key).take(MAX_GROUPS).peekable();
     let mut bound: BTreeMap<GroupKey, usize> = BTreeMap::new();
@@ -57,5 +68,23 @@ fn report(key: &GroupKey, group: &Group, bound: usize) -> GroupReport {
         phase: group.phase.as_deref().map(str::to_owned),
         since: created.map(shown),
         bound,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gang_waits_until_all_of_it_is_on_nodes() {
+        let of = |size: Option<u64>, bound: usize, started: bool| {
+            let (name, scheduler) = (String::new(), String::new());
+            GroupReport { name, scheduler, size, started, phase: None, since: None, bound }.state()
+        };
+        assert_eq!(
+            [of(Some(3), 2, false), of(Some(3), 3, false), of(Some(3), 0, true)],
+            ["waits", "scheduled", "started"]
+        );
+        assert_eq!([of(None, 5, false), of(None, 0, true)], ["waits", "started"]);
     }
 }
