@@ -130,7 +130,7 @@ EXPECTED = {
     "spark-usher kill": ("pi-0a1b2c-driver", 0),
     "spark-usher explain -f review.json": ('"reason": "NoCreator"', 0),
     "spark-usher explain": ("spec.schedulerName: volcano", 0),
-    "spark-usher config check": ("batch                volcano", 0),
+    "spark-usher config check": ("batch    volcano    executors  etl    all namespaces", 0),
     "spark-usher config schema": ("$schema", 0),
     "kubectl -n default get events --field-selector reason=GangCannotStart": ("about GangCannotStart", 0),
     "kubectl -n default get events --field-selector reason=AdoptionRefused": ("about AdoptionRefused", 0),

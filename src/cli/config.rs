@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::output::{FAILED, OK, UNREADABLE};
+use super::output::{FAILED, OK, UNREADABLE, table};
 use crate::config;
-use crate::policy::deletions;
+use crate::policy::{Match, Pattern, Policy, deletions};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -43,15 +43,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                     for warning in &config.warnings {
                         writeln!(err, "warning: {warning}")?;
                     }
-                    for policy in config.policies.iter() {
-                        writeln!(
-                            out,
-                            "{:<20} {:<14} gang: {}",
-                            policy.name,
-                            policy.scheduler.gang_scheduler.kind,
-                            policy.gang.shape.as_str()
-                        )?;
-                    }
+                    let head = ["POLICY", "SCHEDULER", "GANG", "QUEUE", "PODS"].map(str::to_owned).to_vec();
+                    let rows = std::iter::once(head).chain(config.policies.iter().map(|policy| row(policy)));
+                    table(&rows.collect::<Vec<_>>(), 0, out)?;
                     writeln!(out, "{}", deletions(&config.policies))?;
                     Ok(OK)
                 }
@@ -66,5 +60,37 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                 }
             }
         }
+    }
+}
+
+/// What a policy sets, and for which pods.
+fn row(policy: &Policy) -> Vec<String> {
+    let Match { namespaces, namespace_selector, pod_selector } = &policy.matches;
+    let names = namespaces.iter().map(Pattern::text).collect::<Vec<_>>().join(", ");
+    let place = if names.is_empty() { "all namespaces".to_owned() } else { names };
+    let labels =
+        [(namespace_selector.is_some(), "the namespace's labels"), (pod_selector.is_some(), "the pod's labels")];
+    let labels = labels.into_iter().filter(|(is_set, _)| *is_set).map(|(_, what)| format!(", by {what}"));
+    vec![
+        policy.name.to_string(),
+        policy.scheduler.gang_scheduler.kind.to_owned(),
+        policy.gang.shape.as_str().to_owned(),
+        policy.queue.as_deref().unwrap_or("-").to_owned(),
+        place + &labels.collect::<String>(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_shows_what_a_policy_sets_and_for_which_pods() {
+        let text = "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies:\n- {name: etl, match: {namespaces: [team-*, x], podSelector: \
+                    {matchLabels: {a: b}}}, scheduler: {type: volcano}, queue: q}";
+        let config = config::from_text(text).unwrap();
+        let rows: Vec<Vec<String>> = config.policies.iter().map(|policy| row(policy)).collect();
+        assert_eq!(rows[0], ["etl", "volcano", "executors", "q", "team-*, x, by the pod's labels"]);
+        assert_eq!(rows[1], ["default", "none", "pods", "-", "all namespaces"]);
     }
 }
