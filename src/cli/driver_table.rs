@@ -55,7 +55,8 @@ pub(super) fn lines<'d>(
         .filter(|columns| fits(columns, SHORTEST_DETAIL))
     {
         Some(columns) => [columns, &[DETAIL]].concat(),
-        None => most[2].to_vec(),
+        None if before(most[2]) <= width + 2 => most[2].to_vec(),
+        None => most[3].to_vec(),
     };
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| columns.iter().filter_map(|column| row.get(*column).cloned()).collect()).collect();
@@ -118,5 +119,7 @@ mod tests {
         let table = lines(long.iter().map(|driver| (driver, driver.state)), 60, false);
         assert!(table[0].ends_with("  STATE   CREATED") && !table[1].contains('…'), "{table:?}");
         assert_eq!(of(50, false)[0], "ID        STATE    DETAIL");
+        let table = lines(long.iter().map(|driver| (driver, driver.state)), 54, false);
+        assert!(table[0].ends_with("  STATE") && table[1].ends_with("  failed"), "{table:?}");
     }
 }

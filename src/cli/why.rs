@@ -11,6 +11,7 @@ use super::query::{Found, Source};
 use super::timeline::{self, Screen};
 use crate::runtime::clock;
 use crate::submission::{Names, SubmissionId};
+use crate::text::capitalized;
 use crate::views::{
     self, AppReport, DriverViewReport, ExecutorReport, ExitReport, HistoryEntry, HistoryReport, Lacking, Of, Timeline,
     WhyReport, ago,
@@ -232,7 +233,8 @@ fn application(app: &AppReport, now: Timestamp, out: &mut dyn Write) -> io::Resu
         let (lacking, source) = (app.lacking().text(), &shortage.source);
         report_line!(out, "  lacks     {lacking} of {} executors ({source}){since}", shortage.target)?;
         for cause in &shortage.causes {
-            report_line!(out, "    {} {}{}", cause.count, cause.cause, colon(&cause.message))?;
+            let phrase = capitalized(cause.phrase());
+            report_line!(out, "    {phrase} ({}){}", cause.count, colon(&cause.message))?;
             if !cause.remedy().is_empty() {
                 report_line!(out, "      what to do: {}", cause.remedy())?;
             }

@@ -205,7 +205,7 @@ fn exit_code_is_0_if_allowed_1_if_denied_2_if_unreadable() {
 fn valid_policy_file_passes_check() {
     let output = check_policy(VOLCANO);
     assert_eq!(code(&output), 0, "{}", err(&output));
-    assert!(out(&output).starts_with("batch"), "{}", out(&output));
+    assert!(out(&output).lines().nth(1).unwrap().starts_with("batch    volcano"), "{}", out(&output));
 }
 
 #[test]
