@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                         writeln!(err, "warning: {warning}")?;
                     }
                     let head = ["POLICY", "SCHEDULER", "GANG", "QUEUE", "PODS"].map(str::to_owned).to_vec();
-                    let rows = std::iter::once(head).chain(config.policies.iter().map(|policy| row(policy)));
+                    let rows = std::iter::once(head).chain(config.policies.iter().map(row));
                     table(&rows.collect::<Vec<_>>(), 0, out)?;
                     writeln!(out, "{}", deletions(&config.policies))?;
                     Ok(OK)
@@ -89,7 +89,7 @@ mod tests {
         let text = "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies:\n- {name: etl, match: {namespaces: [team-*, x], podSelector: \
                     {matchLabels: {a: b}}}, scheduler: {type: volcano}, queue: q}";
         let config = config::from_text(text).unwrap();
-        let rows: Vec<Vec<String>> = config.policies.iter().map(|policy| row(policy)).collect();
+        let rows: Vec<Vec<String>> = config.policies.iter().map(row).collect();
         assert_eq!(rows[0], ["etl", "volcano", "executors", "q", "team-*, x, by the pod's labels"]);
         assert_eq!(rows[1], ["default", "none", "pods", "-", "all namespaces"]);
     }

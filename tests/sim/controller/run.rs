@@ -91,9 +91,9 @@ const FOUND_BY_SEED: &[(Bug, u64)] = &[
     (Bug::UnregisteredSinceCreation, 25),
     (Bug::UnscheduledIsStuck, 73),
     (Bug::VanishedAtOnce, 100),
-    (Bug::VanishedNever, 96),
+    (Bug::VanishedNever, 148),
     (Bug::WarnActs, 4),
-    (Bug::ZombieAtOnce, 126),
+    (Bug::ZombieAtOnce, 133),
 ];
 
 #[test]
