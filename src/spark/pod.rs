@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::labels;
 use super::role::Role;
 pub use super::status::{ContainerStatus, Status};
-use super::text::{Entries, FEW, FewEntries, Text, bounded, bounded_to, first_of};
+use super::text::{Entries, FEW, FewEntries, Text, bounded, bounded_to, first_of, null_is_empty};
 
 /// The facts of a pod.
 #[derive(Clone, Debug, Default)]
@@ -524,13 +524,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for DriverUrl<'a> {
 /// A list of containers.
 fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     Ok(bounded_to::<FEW, D, T>(deserializer)?.unwrap_or_default())
-}
-
-/// Go sometimes writes an absent list as null.
-pub(super) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Vec<T>, D::Error> {
-    Ok(bounded(deserializer)?.unwrap_or_default())
 }
 
 fn pod_requests<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Entries<'a>>, D::Error> {

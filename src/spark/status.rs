@@ -2,8 +2,7 @@
 
 use serde::Deserialize;
 
-use super::pod::null_is_empty;
-use super::text::Text;
+use super::text::{Text, null_is_empty};
 
 /// `status` of a pod.
 #[derive(Clone, Debug, Default, Deserialize)]

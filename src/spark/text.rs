@@ -20,6 +20,13 @@ pub fn is_too_many(error: &serde_json::Error) -> bool {
     error.is_data() && error.to_string().starts_with(TOO_MANY)
 }
 
+/// Go sometimes writes an absent list as null.
+pub(super) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    Ok(bounded(deserializer)?.unwrap_or_default())
+}
+
 /// Reads a list of bounded length; null is none.
 pub fn bounded<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where

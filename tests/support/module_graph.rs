@@ -111,6 +111,10 @@ impl Graph {
                     if visibility.trim().is_empty() {
                         own.push(path);
                     } else {
+                        // A folder shows what its files define; any other re-export is a use.
+                        if !path.starts_with(module) {
+                            own.push(path.clone());
+                        }
                         graph.reexports.entry(module.clone()).or_default().insert(name, path);
                     }
                 }
