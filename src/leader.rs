@@ -30,7 +30,8 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Processes another read: only a Lease that changed counts as renewed. One that is free stays so, whoever else writes it.
+    /// Processes another read: only a Lease that changed counts as renewed. A Lease without a holder keeps its `since` when another
+    /// client changes it.
     pub fn observe(before: Option<Observed>, record: LeaseRecord, now: Instant) -> Observed {
         match before {
             Some(before) if before.record.version == record.version => before,

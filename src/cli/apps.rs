@@ -1,5 +1,6 @@
 //! `spark-usher apps`: every application: how it is, its executors, and why it lacks some.
 
+use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -166,16 +167,16 @@ const MIN_NAME: usize = 16;
 /// From this width on, the numbers of executors have a column beside the status, which has what is lacking.
 const WITH_NUMBERS: usize = 76;
 
-/// What an application is called in its row: runs of one name are told apart by the ends of their ids.
-fn title(app: &AppReport, all: &[&AppReport]) -> String {
-    let name = app.shown_name();
-    let is_twin = |other: &&&AppReport| other.namespace == app.namespace && other.shown_name() == name;
-    let id = if all.iter().filter(is_twin).count() > 1 {
-        format!(" {}", squeezed(&app.app, SHORT_ID))
-    } else {
-        String::new()
+/// The first cell of each row: `NAMESPACE:NAME`, followed by the shortened id where several applications have that name.
+fn titles(apps: &[&AppReport]) -> Vec<String> {
+    let names = || apps.iter().map(|app| format!("{}:{}", app.namespace, app.shown_name()));
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    names().for_each(|name| *counts.entry(name).or_default() += 1);
+    let title = |(name, app): (String, &&AppReport)| match counts.get(&name) {
+        Some(2..) => format!("{name} {}", squeezed(&app.app, SHORT_ID)),
+        _ => name,
     };
-    format!("{}:{name}{id}", app.namespace)
+    names().zip(apps).map(title).collect()
 }
 
 /// For a terminal of this width: what matters most comes first, and each line fits.
@@ -188,10 +189,10 @@ fn narrow(apps: &[&AppReport], width: usize, has_colors: bool, now: Timestamp) -
     let head = ["APPLICATION", "STATUS", "EXECUTORS", "SINCE", "WHY"].map(str::to_owned);
     let [a, b, c, d, e] = head;
     let mut rows = vec![row(a, b, c, d, e)];
-    rows.extend(apps.iter().map(|app| {
+    rows.extend(apps.iter().zip(titles(apps)).map(|(app, title)| {
         let since = age(app.since().or(app.started.as_deref()), now);
         let why = first_line(&app.remark(), MAX_WHY);
-        row(title(app, apps), app.status_text(), app.running_text(), since, why)
+        row(title, app.status_text(), app.running_text(), since, why)
     }));
     let widest = |rows: &[Vec<String>], column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or_default()

@@ -150,6 +150,7 @@ async fn team_with_a_role_in_one_namespace_sees_what_its_application_lacks_and_w
         (&format!("why -n elsewhere {namespace} : n"), "nightly"),
         ("why elsewhere : n", ""),
         ("apps --output = y", "yaml"),
+        ("doctor --gang ", namespace),
         // They may not list namespaces: those of the contexts.
         ("apps -n ", namespace),
         ("apps --context ", context),

@@ -143,7 +143,7 @@ fn follower_that_has_observed_every_exit_leads_before_a_younger_one() {
         until("the Lease is released", || !cluster.replicas[&0].leads()).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         let first = [1, 2].map(|number| cluster.replicas[&number].leads());
-        // Without another one, the younger one leads soon, although somebody keeps writing the Lease.
+        // After replica 1 has stopped, replica 2 leads, although another client changes the Lease every 100 ms.
         cluster.replicas[&1].begin_shutdown();
         until("the Lease is released again", || !cluster.replicas[&1].leads()).await;
         for number in 0..50 {
