@@ -5,8 +5,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::fault_injection::{self, Bug};
-
 /// The content of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRecord {
@@ -44,9 +42,7 @@ impl Observed {
 
     /// Whether it is expired: not renewed in time.
     pub fn is_over(&self, now: Instant) -> bool {
-        let early =
-            if fault_injection::injected(Bug::LeaseTakenEarly) { self.record.duration * 3 / 4 } else { Duration::ZERO };
-        now.saturating_duration_since(self.since) + early >= self.record.duration
+        now.saturating_duration_since(self.since) >= self.record.duration
     }
 
     /// How long it is still another replica's to hold, or to take: until it expires, unless it is released, and then for
@@ -92,9 +88,6 @@ pub fn step(seen: Option<&Observed>, identity: &str, deference: Duration, now: I
 /// Until when a leader may act after a renewal that began at `began`: well before other replicas may take over, which count from
 /// when they observe the write.
 pub fn may_act_until(began: Instant, duration: Duration) -> Instant {
-    if fault_injection::injected(Bug::LeaderActsTooLong) {
-        return began + duration * 3 / 2;
-    }
     began + duration * 2 / 3
 }
 

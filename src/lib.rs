@@ -22,7 +22,6 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | [`fault_injection`] | deliberate bugs for the simulation; none in a release build |
 //! | [`text`] | text of tenants in messages: bounded, without control characters |
 //! | [`time`] | the time as an argument: by the monotonic and by the wall clock |
 //! | [`json`] | JSON documents by path, and lists item by item |
@@ -71,7 +70,6 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod controller;
-pub mod fault_injection;
 pub mod gang;
 pub mod hash;
 pub mod http;

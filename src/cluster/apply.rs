@@ -25,7 +25,6 @@ use super::view::{Viewed, resource};
 use super::watch::group_resource;
 use crate::annotations;
 use crate::controller::NodeReport;
-use crate::fault_injection::{self, Bug};
 use crate::gang::GangScheduler;
 use crate::hash::hash_of;
 use crate::lifecycle::cause::Cause;
@@ -155,7 +154,7 @@ impl Writer {
         let mut actions = actions.into_iter();
         while let Some(action) = actions.next() {
             let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
-            if dry_run && !fault_injection::injected(Bug::DryRunIgnored) {
+            if dry_run {
                 self.report_dry_run(app, &action);
                 applied.ended(&action, "lifecycle.dryRun is true");
                 continue;
@@ -585,9 +584,7 @@ impl Writer {
         }
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         // Strategic: owners are merged by uid, so that an existing owner stays.
-        let nobody = PodIdentity { key: driver.key.clone(), uid: seen.uid.clone() };
-        let owner = if fault_injection::injected(Bug::AdoptedByMissingOwner) { &nobody } else { driver };
-        let patch = json!({"metadata": {"ownerReferences": [owner_reference(owner)]}});
+        let patch = json!({"metadata": {"ownerReferences": [owner_reference(driver)]}});
         let patch = Patch::Strategic(guarded(&patch, seen));
         match pods.patch(executor.name(), &patch_params(), &patch).await {
             Ok(patched) => Ok(Outcome::Done(patched.view.map(|pod| Change::Pods(PodChange::Observed(pod))))),

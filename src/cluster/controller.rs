@@ -24,7 +24,6 @@ use super::vouching::Account;
 use super::watch::{self, Groups, Sink, WatchMessage};
 use super::{discovery, lookups, poll, report};
 use crate::controller::{Controller, DriverAnswer, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
-use crate::fault_injection::{self, Bug};
 use crate::gang;
 use crate::leader::LeaderState;
 use crate::lifecycle::Exit;
@@ -382,9 +381,6 @@ impl EventLoop {
     fn report_exits(&mut self, exits: &[Exit], now: Now) {
         for exit in exits {
             report::report(exit, &self.inputs.metrics);
-            if fault_injection::injected(Bug::ReportedTwice) {
-                report::report(&Exit { possibly_reported: true, ..exit.clone() }, &self.inputs.metrics);
-            }
             self.aggregator.add(exit, self.controller.snapshot(), now.at);
         }
     }

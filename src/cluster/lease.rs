@@ -23,7 +23,6 @@ use super::client::Brief;
 use super::metrics::Metrics;
 use super::request::{Error, Result, call};
 use crate::annotations::USHER;
-use crate::fault_injection::{self, Bug};
 use crate::leader::{DEFERENCE, LeaderState, LeaseRecord, Observed, Step, may_act_until, step};
 use crate::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 use crate::runtime::{clock, random};
@@ -391,7 +390,6 @@ impl Elector {
         };
         match call(limit, attempts).await {
             Err(Error::Conflict(_)) => Ok(false),
-            Err(_) if fault_injection::injected(Bug::LeaseErrorsIgnored) => Ok(true),
             outcome => outcome,
         }
     }
@@ -431,9 +429,6 @@ impl Elector {
                 }
                 if is_renewal {
                     self.write_checkpoint(&mut lease);
-                }
-                if fault_injection::injected(Bug::LeaseUnguarded) {
-                    lease.metadata.resource_version = None;
                 }
                 self.written(self.api.replace(&self.election.name, &PostParams::default(), &lease).await)
             }
@@ -532,9 +527,7 @@ impl Elector {
                     annotations.remove(CHECKPOINT_TERM_ANNOTATION);
                 }
             }
-            if !fault_injection::injected(Bug::FinalCheckpointNotWritten) {
-                self.write_checkpoint(&mut lease);
-            }
+            self.write_checkpoint(&mut lease);
             self.api.replace(&self.election.name, &PostParams::default(), &lease).await?;
             Ok(())
         };
@@ -556,13 +549,10 @@ impl Elector {
         let left = others.map(|seen| seen.wait(self.deference, clock::instant()));
         // Replicas try 20 to 100 ms after the expiry, not all at once. If it has passed already, that attempt failed (the API
         // server is in trouble, or another replica was faster), and the period applies.
-        left.filter(|left| !left.is_zero() || fault_injection::injected(Bug::LeaseReadWithoutPause)).map_or(
-            pause,
-            |left| {
-                let over = Duration::from_millis(20).mul_f64(1.0 + 4.0 * spread);
-                pause.min(left + over)
-            },
-        )
+        left.filter(|left| !left.is_zero()).map_or(pause, |left| {
+            let over = Duration::from_millis(20).mul_f64(1.0 + 4.0 * spread);
+            pause.min(left + over)
+        })
     }
 }
 

@@ -15,7 +15,6 @@ use super::poll;
 use super::request::{Error, Result, call};
 use super::view::{View, Viewed, resource};
 use crate::controller::{Lookup, LookupResult};
-use crate::fault_injection::{self, Bug};
 use crate::snapshot::{Conf, DriverPhase, DriverPod, MAX_QUOTAS, Namespace, ObservedPod, Quota, Workload};
 use crate::spark::conf::AppConf;
 use crate::spark::labels;
@@ -180,7 +179,7 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
         Err(Error::Timeout(_)) => LookupResult::Failed,
         Err(error) => {
             tracing::debug!(?read, %error, "lookup failed; retrying");
-            if fault_injection::injected(Bug::ErrorIsAbsent) { LookupResult::Absent } else { LookupResult::Failed }
+            LookupResult::Failed
         }
     }
 }

@@ -20,7 +20,6 @@ use super::recent::Recent;
 use super::request::{Error, call};
 use crate::annotations::USHER;
 use crate::controller::NodeReport;
-use crate::fault_injection::{self, Bug};
 use crate::reason::{Reason, Severity};
 use crate::reconcile::PodEvent;
 use crate::recorder::{AggregatedEvent, Subject};
@@ -132,8 +131,7 @@ impl EventRecorder {
                         Err(Error::Conflict(_)) => {
                             let existing = api.get(&name).await?;
                             let is_ours = existing.event_time == event.event_time
-                                && existing.reporting_instance == event.reporting_instance
-                                && !fault_injection::injected(Bug::LostAnswerCounts);
+                                && existing.reporting_instance == event.reporting_instance;
                             existing
                                 .series
                                 .map_or(u32::from(!is_ours), |series| u32::try_from(series.count).unwrap_or(1))

@@ -16,7 +16,6 @@ use thiserror::Error;
 
 use super::client::Brief;
 use super::progress::STEADY;
-use crate::fault_injection::{self, Bug};
 use crate::runtime::{clock, random};
 
 /// How long the server keeps a watch: the longest that kube allows.
@@ -224,10 +223,6 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                 Ok(None) => {}
                 Err(interruption) => {
                     let now = clock::instant();
-                    if fault_injection::injected(Bug::WatchNotBackedOff) {
-                        self.opened = None;
-                        return Err(interruption);
-                    }
                     self.resumes = Some(now + self.backoff.delay(&interruption, now, random::fraction()));
                     return Err(interruption);
                 }

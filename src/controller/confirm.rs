@@ -19,7 +19,6 @@ use smol_str::SmolStr;
 use super::backoff::backoff_delay;
 use super::queue::WorkQueue;
 use super::tombstones::Tombstones;
-use crate::fault_injection::{self, Bug};
 use crate::snapshot::{Absence, Cursor, Labelled, Listed, RemovedExecutor, Snapshot};
 use crate::spark::ids::{PodKey, is_newer};
 use crate::time::Now;
@@ -299,10 +298,7 @@ impl Confirmations {
             && let Some((pod, uid, version)) = comparison.differing.pop_front()
         {
             left -= 1;
-            if !fault_injection::injected(Bug::PollComparesPresenceOnly)
-                && is_behind(snapshot, pod.namespace(), pod.name(), &uid, &version)
-                && !tombstones.was_shown(&uid)
-            {
+            if is_behind(snapshot, pod.namespace(), pod.name(), &uid, &version) && !tombstones.was_shown(&uid) {
                 self.open_confirmation(pod, Confirmation::Behind { uid, version });
             }
         }
@@ -379,7 +375,6 @@ impl Confirmations {
         }
         let since = self.until.take().map_or(comparison.now.at, |(_, since)| since);
         self.until = Some((comparison.version.as_str().into(), since));
-        self.is_desynced |= fault_injection::injected(Bug::LateWatchRestarted);
         let settled = comparison.now.at + self.settle;
         let from = self.last_lookup.take().map_or(Unbounded, Excluded);
         let after = self.open.range((from, Unbounded));
@@ -510,7 +505,7 @@ impl Confirmations {
     /// do not help.
     pub(super) fn restart_watch(&mut self, now: Instant) -> bool {
         let silent = self.silent_at().is_some_and(|at| at <= now);
-        if !(self.is_desynced || silent) || (self.rests > 0 && !fault_injection::injected(Bug::LateWatchRestarted)) {
+        if !(self.is_desynced || silent) || self.rests > 0 {
             return false;
         }
         self.is_desynced = false;
@@ -595,9 +590,7 @@ impl Confirmations {
     /// The GET failed: it is retried after a backoff.
     pub(super) fn lookup_failed(&mut self, pod: &PodKey, now: Instant) {
         self.lookups.done(pod);
-        if fault_injection::injected(Bug::ConfirmationNotRetried) {
-            self.open.remove(pod);
-        } else if self.open.contains_key(pod) {
+        if self.open.contains_key(pod) {
             self.lookups.add_rate_limited(pod.clone(), now, backoff_delay);
         }
     }

@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::fault_injection::{self, Bug};
 use crate::gang::messages;
 use crate::ownership::liveness::{self, DriverLiveness};
 use crate::ownership::resolve;
@@ -109,9 +108,7 @@ pub(super) fn required_by(
         {
             match snapshot.driver_at(key.namespace(), host) {
                 Some(driver) => wanted.push(Lookup::Pod(PodKey::new(key.namespace(), &driver.name))),
-                None if (leads && addresses < MAX_ADDRESSES)
-                    || fault_injection::injected(Bug::AddressesAlwaysLookedUp) =>
-                {
+                None if leads && addresses < MAX_ADDRESSES => {
                     addresses += 1;
                     wanted.push(Lookup::Address(key.namespace().into(), host.clone()));
                 }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use super::backoff::backoff_delay;
 use super::lookup::Lookup;
 use super::queue::WorkQueue;
-use crate::fault_injection::{self, Bug};
 use crate::spark::ids::{AppKey, PodKey};
 
 /// Number of concurrent reads. Confirmations have their own limit.
@@ -234,13 +233,9 @@ impl Lookups {
                 entry.absences = if outcome == Outcome::Absent { entry.absences.saturating_add(1) } else { 0 };
                 // Most likely the driver is not a pod of this namespace, or was deleted for good; an executor that names another
                 // uid causes an immediate read.
-                let rests = match read {
-                    Lookup::Address(..) => !fault_injection::injected(Bug::AddressesAlwaysLookedUp),
-                    _ => true,
-                };
                 let refresh =
                     REFRESH_INTERVAL.saturating_mul(1 + u32::try_from(many / MAX_PER_MINUTE).unwrap_or(u32::MAX));
-                let absent = if rests { entry.absences.saturating_sub(1).min(8) } else { 0 };
+                let absent = entry.absences.saturating_sub(1).min(8);
                 refresh.saturating_mul(1 << absent).min(MAX_INTERVAL.max(refresh))
             }
             Outcome::Awaited | Outcome::Failed => {

@@ -50,7 +50,6 @@ use std::time::{Duration, Instant};
 
 use smol_str::SmolStr;
 
-use crate::fault_injection::{self, Bug};
 use crate::leader::LeaderState;
 use crate::lifecycle::checkpoint::{self, Checkpoint};
 use crate::lifecycle::exit::Exit;
@@ -356,7 +355,7 @@ impl Controller {
         for removed in self.store.apply(change, now.wall) {
             self.tombstones.add_unselected(&removed.executor.uid, removed.executor.version.clone());
             // The deletion of an exited executor needs no confirmation; a live one may still exist.
-            if removed.executor.state.is_final() || fault_injection::injected(Bug::NotListedIsDeleted) {
+            if removed.executor.state.is_final() {
                 self.store.executor_removed(removed);
             } else if removed.absence == Absence::Unselected && self.confirmations.is_full() {
                 // Without a deletionTimestamp only a label was removed, and the executor is alive: if very many are relabelled,
@@ -435,7 +434,7 @@ impl Controller {
             }
         }
         self.has_followed |= leader_state == LeaderState::Follower;
-        if self.is_leader && !leading && !fault_injection::injected(Bug::AddressesAlwaysLookedUp) {
+        if self.is_leader && !leading {
             self.lookups.forget_addresses();
         }
         self.is_leader = leading;
@@ -524,7 +523,7 @@ impl Controller {
                     }
                 }
             }
-            effects.poll = self.polls.begin(now.at) && !fault_injection::injected(Bug::NeverPolls);
+            effects.poll = self.polls.begin(now.at);
         }
         effects.waste = std::mem::take(&mut self.waste);
         effects.withheld = std::mem::take(&mut self.withheld);
@@ -603,7 +602,7 @@ impl Controller {
             *self.withheld.entry(rule).or_default() += count;
         }
         let paused = self.rate_limit.submit(app, plan, now.at);
-        let resync = (is_left && !fault_injection::injected(Bug::ActionNotRetried)).then(|| now.at + RESYNC_INTERVAL);
+        let resync = is_left.then(|| now.at + RESYNC_INTERVAL);
         if let Some(at) = later.into_iter().chain(paused).chain(resync).min() {
             self.queue.add_after(app.clone(), at);
         }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::effects::{LookupResult, NodeReport};
-use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
 use crate::nodes::{NodeLedger, Running, Suspicion};
 use crate::policy::NodeSettings;
@@ -72,9 +71,6 @@ impl Nodes {
     /// Records the exits since the last call.
     pub(super) fn record(&mut self, exits: &Exits, snapshot: &Snapshot, settings: &NodeSettings, now: Now) {
         let recorded = exits.recorded();
-        if fault_injection::injected(Bug::FaultsNotSeen) {
-            self.seen = recorded;
-        }
         let mut running = Running::new(snapshot);
         for exit in exits.history().from(self.seen) {
             self.is_changed |= self.ledger.record(exit, &mut running, settings, now);
@@ -232,9 +228,7 @@ fn avoided(ledger: &NodeLedger, snapshot: &Snapshot, settings: &NodeSettings) ->
     let existing = ledger.suspects().filter(|(name, _)| snapshot.nodes.contains_key(*name));
     let mut suspects: Vec<(Instant, &Arc<str>)> = existing.map(|(name, suspicion)| (suspicion.since, name)).collect();
     suspects.sort_unstable();
-    if !fault_injection::injected(Bug::CapIgnored) {
-        suspects.truncate(settings.most_avoided(snapshot.nodes.len()));
-    }
+    suspects.truncate(settings.most_avoided(snapshot.nodes.len()));
     let mut names: Vec<Arc<str>> = suspects.into_iter().map(|(_, name)| name.clone()).collect();
     names.sort_unstable();
     names

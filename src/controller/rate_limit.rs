@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::backoff::backoff_delay;
-use crate::fault_injection::{self, Bug};
 use crate::ownership::liveness;
 use crate::reconcile::Plan;
 use crate::reconcile::action::Action;
@@ -391,9 +390,7 @@ impl RateLimit {
         let wrote = wrote || wrote_before;
         if failed {
             let count = self.backoff.get(key).map_or(0, |(count, _)| *count).saturating_add(1);
-            let never = fault_injection::injected(Bug::ActionNotRetried);
-            let wait = if never { Duration::from_secs(3600) } else { backoff_delay(count) };
-            self.backoff.insert(key.clone(), (count, now + wait));
+            self.backoff.insert(key.clone(), (count, now + backoff_delay(count)));
         } else {
             self.backoff.remove(key);
         }
@@ -411,8 +408,7 @@ impl RateLimit {
         if wrote {
             self.throttle(key, now);
         }
-        let retried = failed && !fault_injection::injected(Bug::ActionNotRetried);
-        (again || retried).then(|| self.paused_until(key, now).unwrap_or(now))
+        (again || failed).then(|| self.paused_until(key, now).unwrap_or(now))
     }
 
     /// Another controller may undo the writes: repeated writes for the same executors get longer and longer pauses.

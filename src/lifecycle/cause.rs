@@ -2,7 +2,6 @@
 //! evictions) and the framework for every deleted pod.
 
 use super::cause_group::CauseGroup;
-use crate::fault_injection::{self, Bug};
 use crate::snapshot::Executor;
 use crate::spark::diagnostics::{ContainerKind, ContainerStateKind, Ended, PodDiagnostics, ReasonAndMessage};
 use crate::spark::state::ExecutorPodState;
@@ -210,8 +209,7 @@ pub fn never_ran(executor: &Executor) -> bool {
 
 /// What the node or the control plane did to the pod.
 fn by_others(diagnostics: &PodDiagnostics) -> Option<Cause> {
-    let reason =
-        diagnostics.reason.as_deref().filter(|_| !fault_injection::injected(Bug::ReasonIgnored)).unwrap_or_default();
+    let reason = diagnostics.reason.as_deref().unwrap_or_default();
     let cause = match reason {
         "Preempting" => Cause::Preempted,
         "NodeLost" => Cause::NodeLost,

@@ -11,7 +11,6 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::cause::{Cause, by_whom};
-use crate::fault_injection::{self, Bug};
 use crate::ownership::workload::{self, OwningPod};
 use crate::snapshot::{DriverPhase, Executor, ReferencedPod, Snapshot};
 use crate::spark::diagnostics::PodDiagnostics;
@@ -127,7 +126,7 @@ impl DriverAtExit {
         let at = diagnostics.and_then(PodDiagnostics::ended_at);
         let lost =
             cause == Cause::Error && DriverAtExit::would_explain(cause, diagnostics) && self.had_ended(at, recorded);
-        if lost && !fault_injection::injected(Bug::DriverLostIsError) { Cause::DriverLost } else { cause }
+        if lost { Cause::DriverLost } else { cause }
     }
 
     /// By whom an executor was deleted, if it was deleted together with its driver.

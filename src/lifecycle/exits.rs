@@ -23,7 +23,6 @@ use super::outages::Outages;
 use super::remembered::{Memory, RememberedExits};
 use super::tracked::{AppExits, BatchInProgress, Leadership, RecentRemoval, TrackedExit, Undecided};
 use super::unobserved::Unobserved;
-use crate::fault_injection::{self, Bug};
 use crate::leader::LeaderState;
 use crate::ownership::liveness;
 use crate::signature::Creator;
@@ -251,7 +250,6 @@ impl Exits {
         apps: &mut Vec<AppKey>,
     ) {
         let left = match removed.absence {
-            _ if fault_injection::injected(Bug::DeletedCountsAsVanished) => Removal::Vanished,
             Absence::NotListed => Removal::Vanished,
             Absence::Unversioned => Removal::Unobserved,
             Absence::Deleted | Absence::Unselected => Removal::Deleted,
@@ -467,11 +465,7 @@ impl Exits {
                 self.follows_since = None;
                 Vec::new()
             }
-            LeaderState::Follower if fault_injection::injected(Bug::FollowerDropsExits) => {
-                while self.pop_unreported().is_some() {}
-                Vec::new()
-            }
-            LeaderState::Follower if !fault_injection::injected(Bug::FollowersReport) => {
+            LeaderState::Follower => {
                 self.last_follower = Some(now);
                 // A new leader may not know what was observed while there was none.
                 let follows_since = *self.follows_since.get_or_insert(now);
@@ -484,7 +478,7 @@ impl Exits {
                 }
                 Vec::new()
             }
-            LeaderState::Leader | LeaderState::Follower => {
+            LeaderState::Leader => {
                 let mut reported = Vec::new();
                 for _ in 0..most {
                     let Some((since, exit)) = self.pop_unreported() else { break };
@@ -493,8 +487,6 @@ impl Exits {
                         let newest = self.newest_reported.map(|(_, newest)| newest);
                         let ended = exit.version().or(self.newest_list);
                         self.newest_reported = ended.max(newest).map(|newest| (now, newest));
-                        let in_doubt = possibly_reported || fault_injection::injected(Bug::PossiblyReportedAlways);
-                        let possibly_reported = in_doubt && !fault_injection::injected(Bug::PossiblyReportedOmitted);
                         reported.push(Exit { possibly_reported, ..exit });
                     }
                 }
@@ -519,8 +511,7 @@ impl Exits {
             return (!labelled).then_some(false);
         };
         let led_then = self.last_follower.is_some_and(|led| since <= led);
-        let Some(checkpoint) = began.found.checkpoint.filter(|_| !fault_injection::injected(Bug::CheckpointIgnored))
-        else {
+        let Some(checkpoint) = began.found.checkpoint else {
             // A first installation, or a leader of a version without checkpoints: exits that it was about to report when it
             // stopped are reported again rather than never.
             let led_on = since <= began.at
@@ -652,9 +643,6 @@ impl Exits {
 
     /// Forgets at most `most` executors whose pods were deleted long enough ago, and with an application its counts.
     pub fn expire(&mut self, snapshot: &Snapshot, now: Instant, most: usize) {
-        if fault_injection::injected(Bug::CacheForgotten) {
-            self.apps.clear();
-        }
         for app in std::mem::take(&mut self.over_creator_limit) {
             let Some(app_exits) = self.apps.get_mut(&app) else { continue };
             let there: HashSet<Option<Creator>> =

@@ -5,8 +5,6 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::fault_injection::{self, Bug};
-
 /// After a shorter outage, a driver needs no extra time.
 const MIN_DURATION: Duration = Duration::from_secs(5);
 /// At most this many outages are kept: with more, the two oldest become one, with the time between them.
@@ -91,9 +89,6 @@ impl Outages {
     /// When `wait` has passed since `since`, not counting outages; if an outage ended since then, no sooner than `after` its end.
     pub fn due(&self, since: Instant, wait: Duration, after: Duration) -> Option<Instant> {
         let mut at = since.checked_add(wait)?;
-        if fault_injection::injected(Bug::GraceCountsOutages) {
-            return Some(at);
-        }
         for (from, to) in self.past.iter().filter(|(_, to)| *to > since) {
             if *from < at {
                 at = at.checked_add(to.saturating_duration_since((*from).max(since)))?;

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use imbl::{HashMap, OrdMap, Vector};
 
 use super::fault::{self, FaultKind, Found, NodeFault};
-use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exit::Exit;
 use crate::policy::NodeSettings;
 use crate::snapshot::{Application, Executor, Snapshot, Stage};
@@ -107,14 +106,14 @@ impl NodeRecord {
     fn judge(&self, settings: &NodeSettings, within: Duration, spread: &Spread, now: Instant) -> Option<Suspicion> {
         let is_recent = |fault: &&Arc<NodeFault>| {
             let age = now.saturating_duration_since(fault.at);
-            spread.counts(fault) && (age <= within || fault_injection::injected(Bug::OldFaultsCount))
+            spread.counts(fault) && age <= within
         };
         let recent: Vec<&Arc<NodeFault>> = self.faults.iter().filter(is_recent).collect();
         // One job that is submitted again and again must not condemn a node either.
         let apps: BTreeSet<(&str, &str)> = recent.iter().map(|fault| fault.job()).collect();
         let namespaces: BTreeSet<&str> = apps.iter().map(|(namespace, _)| *namespace).collect();
         let is_enough = recent.len() >= settings.executors
-            && (apps.len() >= settings.applications || fault_injection::injected(Bug::OneAppCondemns))
+            && apps.len() >= settings.applications
             && namespaces.len() >= settings.namespaces;
         let last = recent.iter().map(|fault| fault.at).max().filter(|_| is_enough)?;
         let kind = self.kinds().into_iter().find(|(kind, _)| recent.iter().any(|fault| fault.kind == *kind))?.0;
@@ -161,9 +160,7 @@ impl Spread {
         let nodes = self.0.get(&fault.app).map_or(0, |of_app| of_app.nodes.len());
         // Where a registry fails, images cannot be pulled on any node.
         let ran_elsewhere = fault.ran_elsewhere && (fault.kind != FaultKind::ImageError || nodes <= MAX_SPREAD);
-        ran_elsewhere
-            || (!fault.kind.may_be_by_pod() && nodes <= MAX_SPREAD)
-            || fault_injection::injected(Bug::FaultsOfPodsCount)
+        ran_elsewhere || (!fault.kind.may_be_by_pod() && nodes <= MAX_SPREAD)
     }
 }
 
@@ -358,9 +355,8 @@ impl NodeLedger {
         if !settings.enabled {
             return std::mem::take(self).suspects.into_iter().collect();
         }
-        let ends = !fault_injection::injected(Bug::SuspicionNeverEnds);
         let is_over = |name: &Arc<str>, suspicion: &Suspicion| now >= suspicion.until || !exists(snapshot, name);
-        let over = self.suspects().filter(|(name, suspicion)| ends && is_over(name, suspicion));
+        let over = self.suspects().filter(|(name, suspicion)| is_over(name, suspicion));
         let mut ended: BTreeSet<Arc<str>> = over.map(|(name, _)| name.clone()).collect();
         // It may have become known since that an application is broken itself.
         let is_justified = |name: &Arc<str>| {
@@ -370,7 +366,7 @@ impl NodeLedger {
         let behind = self.last_judged.take().map_or(Bound::Unbounded, Bound::Excluded);
         let following = self.suspects.range((behind, Bound::Unbounded)).chain(&self.suspects);
         for name in following.take(MAX_JUDGED.min(self.suspects.len())) {
-            if ends && !is_justified(name) {
+            if !is_justified(name) {
                 ended.insert(name.clone());
             }
             self.last_judged = Some(name.clone());
@@ -382,8 +378,7 @@ impl NodeLedger {
             }
         }
         // A fault is shown until it could no longer matter.
-        let old_counts = fault_injection::injected(Bug::OldFaultsCount) || !ends;
-        let keep = if old_counts { Duration::MAX } else { settings.window.max(settings.expires) };
+        let keep = settings.window.max(settings.expires);
         let mut forgotten = 0;
         while let Some((last, name)) = self.by_last.get_min().cloned()
             && now.saturating_duration_since(last) > keep

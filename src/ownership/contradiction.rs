@@ -13,7 +13,6 @@ use super::liveness::{self, ExecutorSet};
 use super::resolve;
 use super::workload::{self, OwningPod};
 use crate::annotations;
-use crate::fault_injection::{self, Bug};
 use crate::signature::{Creator, StatedCreator};
 use crate::snapshot::{Application, DriverPhase, DriverPod, DriverView, DriverViewKey, Executor, Snapshot, Template};
 use crate::spark::ids::{AppKey, PodIdentity, PodKey};
@@ -106,9 +105,6 @@ impl Witnesses {
     /// address of the driver, cannot be its driver. If a pod is the proven creator, any other pod must have been created by it: a
     /// tenant labels pods, and would keep another's executors.
     pub fn of_end(&self, snapshot: &Snapshot, namespace: &str, executor: &Executor) -> Option<Contradiction> {
-        if fault_injection::injected(Bug::ContradictionIgnored) {
-            return None;
-        }
         if executor.creator().is_some_and(|creator| !creator.is_object()) {
             return Some(Contradiction::Account);
         }
@@ -265,7 +261,7 @@ pub fn of_end(
         true => witnesses.of_end(snapshot, app.namespace(), executor),
         false => witnesses.of_end_elsewhere(snapshot, app.namespace(), executor),
     };
-    if in_snapshot.is_some() || fault_injection::injected(Bug::ContradictionIgnored) {
+    if in_snapshot.is_some() {
         return in_snapshot;
     }
     let pod = |driver: &Arc<DriverPod>, evidence| Contradiction::Pod(driver.name.clone(), evidence);

@@ -8,7 +8,6 @@ use super::action::{Action, PodEvent};
 use super::batch::{self, Progress};
 use super::context::PlanContext;
 use super::plan::Plan;
-use crate::fault_injection::{self, Bug};
 use crate::ownership::contradiction::may_drive;
 use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::regroup;
@@ -31,7 +30,7 @@ pub(super) fn plan(
         .filter(|counts| counts.orphans > 0)
         .filter_map(|counts| Some((*counts, decide(context, &counts.template)?)))
         .collect();
-    if adopters.is_empty() || fault_injection::injected(Bug::NeverAdopted) {
+    if adopters.is_empty() {
         progress.orphans = None;
         return;
     }

@@ -13,14 +13,13 @@ use std::time::{Duration, Instant};
 use super::action::{Action, Cleanup, PodEvent};
 use super::batch::{self, Position, Progress};
 use super::state::ApplicationState;
-use crate::lifecycle::cause::{Cause, never_ran};
+use crate::lifecycle::cause::never_ran;
 use crate::lifecycle::exits::Exits;
 use crate::time::Now;
 
 use super::context::PlanContext;
 use super::kept;
 use super::plan::Plan;
-use crate::fault_injection::{self, Bug};
 use crate::ownership::contradiction::Witnesses;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::policy::{Finished, Keep, Lifecycle};
@@ -125,23 +124,15 @@ struct Due {
 /// Plans for the executors of one creator.
 fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
     let mut due = Due { is_whole: true, ..Due::default() };
-    if !context.set.is_certain && !fault_injection::injected(Bug::UnknownDriverIsDeleted) {
+    if !context.set.is_certain {
         return due;
     }
     // How long the driver has to act, and how long after an outage in which it could not.
     let (wait, after) = match &context.set.driver {
-        DriverLiveness::Unknown if !fault_injection::injected(Bug::UnknownDriverIsDeleted) => return due,
-        DriverLiveness::Gone | DriverLiveness::Unknown => (Duration::ZERO, Duration::ZERO),
-        DriverLiveness::Alive(_) if fault_injection::injected(Bug::NoGrace) => (Duration::ZERO, Duration::ZERO),
-        DriverLiveness::Alive(_) if fault_injection::injected(Bug::GraceIgnoresConf) => {
-            (context.lifecycle.grace, Duration::ZERO)
-        }
+        DriverLiveness::Unknown => return due,
+        DriverLiveness::Gone => (Duration::ZERO, Duration::ZERO),
         // It is planned again when the outage is over.
-        DriverLiveness::Alive(_)
-            if context.exits.outages.is_out(context.now.at) && !fault_injection::injected(Bug::GraceCountsOutages) =>
-        {
-            return due;
-        }
+        DriverLiveness::Alive(_) if context.exits.outages.is_out(context.now.at) => return due,
         DriverLiveness::Alive(driver) => {
             let conf =
                 context.snapshot.conf(context.key, driver).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
@@ -158,15 +149,10 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
     let keeps = LazyCell::new(|| {
         kept::driver_keeps(context.snapshot, context.key, context.app, context.set, context.last_driver)
     });
-    let Some(index) = context.set.index.filter(|_| cleanup_for(context) != Finished::Report) else { return due };
-    // These injected bugs act on executors that are not candidates.
-    let all = fault_injection::injected(Bug::InactiveIgnored) || fault_injection::injected(Bug::RunningIsFinished);
-    let candidates = if all { context.app.executors() } else { &index.uncleared };
+    let is_cleaned_up = context.lifecycle.finished != Finished::Report;
+    let Some(index) = context.set.index.filter(|_| is_cleaned_up) else { return due };
     let (mut actions, mut later) = (Vec::new(), None);
-    due.is_whole = batch::visit(candidates, last, |executor| {
-        if all && executor.counted_creator() != context.set.creator {
-            return false;
-        }
+    due.is_whole = batch::visit(&index.uncleared, last, |executor| {
         match of_executor(context, executor, *keeps, (wait, after), gone_driver.as_ref()) {
             Next::Now(action) => actions.push(action),
             Next::At(at) => {
@@ -179,15 +165,6 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
     });
     (due.actions, due.requeue_at) = (actions, later);
     due
-}
-
-/// What is done to executors that exited.
-fn cleanup_for(context: &CleanupContext<'_>) -> Finished {
-    match context.lifecycle.finished {
-        Finished::Report if fault_injection::injected(Bug::ReportIgnored) => Finished::Delete,
-        Finished::Label if fault_injection::injected(Bug::LabelDeletes) => Finished::Delete,
-        finished => finished,
-    }
 }
 
 /// What is done about one executor, and when.
@@ -209,12 +186,7 @@ fn of_executor(
     (wait, after): (Duration, Duration),
     gone_driver: Option<&PodIdentity>,
 ) -> Next {
-    let left_alone = (executor.inactive && !fault_injection::injected(Bug::InactiveIgnored))
-        || (executor.template.skip && !fault_injection::injected(Bug::SkipIgnored));
-    let running = executor.deleting
-        && executor.state == ExecutorPodState::Running
-        && fault_injection::injected(Bug::RunningIsFinished);
-    if left_alone || !(running || (is_finished(executor) && !executor.deleting)) {
+    if executor.inactive || executor.template.skip || !is_finished(executor) {
         return Next::Never;
     }
     // Nothing is known of a driver whose end something contradicts.
@@ -226,23 +198,21 @@ fn of_executor(
     }
     let (since, cause) = match context.exits.of(context.key, &executor.uid) {
         // If its pod were written before the report, the next leader would treat the exit as reported.
-        Some(note) if note.is_open && !fault_injection::injected(Bug::ActsBeforeReporting) => {
+        Some(note) if note.is_open => {
             return Next::At(context.now.at + RECHECK_UNREPORTED);
         }
         Some(note) => (note.since, note.cause),
-        None if running => (context.now.at, Cause::Deleted),
         None => return Next::Never,
     };
-    let (how, wait) = match cleanup_for(context) {
+    let (how, wait) = match context.lifecycle.finished {
         Finished::Report => return Next::Never,
         Finished::Delete if !(keeps && is_kept(context.lifecycle.keep, executor, gone_driver.is_some())) => {
             // So that users can inspect it.
-            let kept = cause.by_app() && cause.is_abnormal() && !fault_injection::injected(Bug::FailedNotKept);
+            let kept = cause.by_app() && cause.is_abnormal();
             (Cleanup::Delete, if kept { wait.max(context.lifecycle.keep_failed) } else { wait })
         }
         Finished::Label | Finished::Delete => (Cleanup::Label, wait),
     };
-    let since = since_or_wall(context, executor, since, wait);
     match context.exits.outages.due(since, wait, after) {
         Some(at) if at <= context.now.at => Next::Now(Action::CleanUp {
             executor: PodKey::new(context.key.namespace(), &executor.name),
@@ -268,18 +238,8 @@ fn is_kept(keep: Keep, executor: &Executor, is_driver_gone: bool) -> bool {
     }
 }
 
-/// When the grace began, by our own clock: the clocks of nodes may differ.
-fn since_or_wall(context: &CleanupContext<'_>, executor: &Executor, since: Instant, wait: Duration) -> Instant {
-    if !fault_injection::injected(Bug::GraceByWallClock) {
-        return since;
-    }
-    let finished = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.ended().next()?.1.finished.clone());
-    let finished = finished.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    let over = finished.is_some_and(|at| context.now.wall.duration_since(at).unsigned_abs() >= wait);
-    if over { context.now.at.checked_sub(wait).unwrap_or(since) } else { context.now.at }
-}
-
 /// Whether it failed or succeeded, finally. A pod that Spark calls deleted is terminating already.
 fn is_finished(executor: &Executor) -> bool {
-    executor.is_over && matches!(executor.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded)
+    let is_final = matches!(executor.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded);
+    executor.is_over && is_final && !executor.deleting
 }

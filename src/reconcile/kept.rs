@@ -1,6 +1,5 @@
 //! Whether a driver keeps its finished executors, so that users can inspect them.
 
-use crate::fault_injection::{self, Bug};
 use crate::ownership::contradiction::{self, is_related};
 use crate::ownership::liveness::ExecutorSet;
 use crate::ownership::workload::{self, OwningPod};
@@ -25,9 +24,6 @@ pub(super) fn driver_keeps(
     set: &ExecutorSet<'_>,
     last_driver: Option<&PodIdentity>,
 ) -> bool {
-    if fault_injection::injected(Bug::DeleteOnTerminationIgnored) {
-        return false;
-    }
     // The set of executors without an owner does not contain the labelled driver that their address named before it exited.
     let last = || {
         let PodIdentity { key, uid } = last_driver?;
@@ -48,8 +44,8 @@ pub(super) fn driver_keeps(
     let counts = || set.counts.iter().filter(|counts| counts.total > 0 && counts.is_proven == is_proven);
     let mut owners = counts().filter_map(|counts| counts.template.owner.as_ref());
     set.driver.pod().or_else(last).is_some_and(|driver| keeps(snapshot, key, driver))
-        || (!fault_injection::injected(Bug::OwnerNotAsked)
-            && (owners.any(is_unread) || counts().any(|counts| named_keeps(snapshot, key, app, counts))))
+        || owners.any(is_unread)
+        || counts().any(|counts| named_keeps(snapshot, key, app, counts))
         || counts().any(|counts| counts.labelled > 0)
 }
 

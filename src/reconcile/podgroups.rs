@@ -12,7 +12,6 @@ use super::context::PlanContext;
 use super::plan::Plan;
 use super::state::{ApplicationState, Silence};
 use crate::annotations::{self, Overrides};
-use crate::fault_injection::{self, Bug};
 use crate::gang::size::{self, Members, SizeFacts, Sizes};
 use crate::gang::{GangScheduler, GroupSpec, Shape, group};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
@@ -414,7 +413,7 @@ fn collect(context: &PlanContext<'_>, key: &GroupKey, group: &Group, state: &mut
             context.now.duration_since(*since) >= IDLE_GRACE
         }
     };
-    if idle && !fault_injection::injected(Bug::GroupsNeverDeleted) {
+    if idle {
         return vec![Action::DeleteGroup { key: key.clone(), api, seen: group.into(), reason: Reason::GroupDeleted }];
     }
     let Some(scheduler) = GangScheduler::of_kind(key.scheduler).filter(|_| api.count_mutable) else {
@@ -511,8 +510,6 @@ fn desired_group(
             has_started: started,
         };
         let count = size::min_member(sizes, live, members);
-        let count = if fault_injection::injected(Bug::GangOfOneMore) { count + 1 } else { count };
-        let count = if fault_injection::injected(Bug::GangOfOneLess) { count.saturating_sub(1).max(1) } else { count };
         (count, each.times(count))
     };
     // The queue that the webhook wrote counts when the PodGroup is created; later a tenant may have changed the pod.

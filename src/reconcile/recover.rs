@@ -17,7 +17,6 @@ use super::kept;
 use super::plan::Plan;
 use super::settled::{Scope, scope};
 use super::state::ApplicationState;
-use crate::fault_injection::{self, Bug};
 use crate::lifecycle::exits::Exits;
 use crate::ownership::contradiction::{is_related, may_drive};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
@@ -201,9 +200,7 @@ impl<'v> Round<'_, 'v> {
         let is_mode_act = recovery.rule(rule).mode == Mode::Act;
         let outcome = match &finding.remedy {
             Err(why) => Outcome::Kept(*why),
-            Ok(remedy) if !is_mode_act && !fault_injection::injected(Bug::WarnActs) => {
-                Outcome::Warned(remedy.check.condition())
-            }
+            Ok(remedy) if !is_mode_act => Outcome::Warned(remedy.check.condition()),
             Ok(remedy) if !recovery.acts => Outcome::NotActing(remedy.check.condition()),
             Ok(remedy) if recovery.dry_run => Outcome::DryRun(remedy.check.condition()),
             Ok(_) => match self.budget.reserve(recovery, (self.context.key, rule), &finding.uid, now.at) {

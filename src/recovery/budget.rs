@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::fault_injection::{self, Bug};
 use crate::policy::{Budget, Recovery, RecoveryRule};
 use crate::spark::ids::AppKey;
 
@@ -215,9 +214,6 @@ impl DeletionBudget {
         uid: &Arc<str>,
         now: Instant,
     ) -> bool {
-        if fault_injection::injected(Bug::BudgetIgnored) {
-            return true;
-        }
         if self.reserve(recovery, (app, rule), uid, now).is_err() {
             return false;
         }
@@ -248,9 +244,6 @@ impl DeletionBudget {
         uid: &Arc<str>,
         now: Instant,
     ) -> Result<(), Exhausted> {
-        if fault_injection::injected(Bug::BudgetIgnored) {
-            return Ok(());
-        }
         let settings = recovery.rule(rule);
         let spent = self.apps.entry((app.clone(), rule)).or_default();
         let of = (rule, uid.clone());
@@ -265,7 +258,6 @@ impl DeletionBudget {
         if let Some(last) = spent.last_begun.filter(|last| is_earlier(last) && !is_retry)
             && let until = last + back_off(rule, settings.after, spent.rounds)
             && until > now
-            && !fault_injection::injected(Bug::NoBackOff)
         {
             return Err(Exhausted::BackOff(until));
         }
@@ -291,7 +283,7 @@ impl DeletionBudget {
             spent.deleted.insert(deletion.uid.clone());
             return;
         };
-        if !spent.deleted.contains(&deletion.uid) && !fault_injection::injected(Bug::AttemptsCount) {
+        if !spent.deleted.contains(&deletion.uid) {
             let of = (deletion.rule, deletion.uid.clone());
             if spent.deletions.take_back(&of) {
                 spent.rounds = spent.rounds.saturating_sub(1);

@@ -15,7 +15,6 @@ use super::registration::{Registration, registration_in};
 use super::rules::{RuleContext, SetContext};
 use super::state::RecoveryState;
 use super::waiting::waiting_group;
-use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exit::Exit;
 use crate::ownership::liveness::DriverLiveness;
@@ -244,11 +243,7 @@ impl CostLedger {
 
 /// Until when a part of an executor's time was counted, so that no time is counted twice.
 pub fn uncounted(since: Instant, counted: Option<Instant>, leads_since: Instant, now: Instant) -> Duration {
-    let from = if fault_injection::injected(Bug::CountedTwice) {
-        since
-    } else {
-        counted.map_or_else(|| since.max(leads_since), |counted| counted.max(since))
-    };
+    let from = counted.map_or_else(|| since.max(leads_since), |counted| counted.max(since));
     now.saturating_duration_since(from)
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::fault_injection::{self, Bug};
 use crate::ownership::contradiction::may_drive;
 use crate::ownership::workload::{self, OwningPod};
 use crate::signature::Creator;
@@ -73,9 +72,7 @@ pub(super) fn registration_in<'v>(
     match view.executor(id) {
         Some(row) if row.is_active => Registration::Registered(row),
         Some(row) => Registration::Removed(row),
-        None if (view.is_complete() || fault_injection::injected(Bug::IncompleteViewCounts))
-            && within.is_some_and(|within| runs_for(executor, view.at) >= within) =>
-        {
+        None if view.is_complete() && within.is_some_and(|within| runs_for(executor, view.at) >= within) => {
             Registration::NotRegistered
         }
         None => Registration::Unknown,

@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::signature::Creator;
 use crate::snapshot::{ExecutorKey, GroupKey};
@@ -115,12 +114,10 @@ impl RecoveryState {
             return;
         }
         self.reported.retain(|_, last| now.saturating_duration_since(*last) < REPORT_AGAIN);
-        let last = std::mem::take(self);
         // What was counted or reported once is not again.
-        let RecoveryState { last_round, judged_view, counted, withheld, reported, .. } = last;
-        let lingering = if fault_injection::injected(Bug::LingersForever) { last.lingering } else { BTreeMap::new() };
+        let RecoveryState { last_round, judged_view, counted, withheld, reported, .. } = std::mem::take(self);
         let nothing = RecoveryState::default();
-        *self = RecoveryState { last_round, judged_view, counted, withheld, reported, lingering, ..nothing };
+        *self = RecoveryState { last_round, judged_view, counted, withheld, reported, ..nothing };
     }
 
     /// Whether a round of checks begins or continues now. `pause` is the time between two rounds ([`RecoveryState::pause`]).

@@ -13,7 +13,6 @@ use super::proof::{proves_driver, proves_executor};
 use super::related::RelatedChange;
 use super::state::{ReferencedPod, Snapshot};
 use super::walk::{Cursor, Labelled, Listed};
-use crate::fault_injection::{self, Bug};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 use crate::spark::state::ExecutorPodState;
 
@@ -241,9 +240,7 @@ impl Snapshot {
         };
         let moved = here.is_none() && old.as_ref().is_some_and(|(of, id)| *of != app || *id != Some(key.id));
         // Stale, also if it is an earlier pod of the same name: a GET was faster than the watch.
-        if known.as_ref().is_some_and(|known| is_newer(&known.version, &executor.version))
-            && !fault_injection::injected(Bug::StaleVersionAccepted)
-        {
+        if known.as_ref().is_some_and(|known| is_newer(&known.version, &executor.version)) {
             return Delta::default();
         }
         // The shared text of the application's key, if it is stored.
@@ -458,7 +455,7 @@ impl Snapshot {
 /// as a deletion. A deleted pod has a deletionTimestamp, even if removed at once (forced, exited, or without a node): the API
 /// server writes it first (`Store.Delete` and `BeforeDelete` in `k8s.io/apiserver/pkg/registry`).
 pub(crate) fn may_exist(executor: &Executor) -> bool {
-    executor.state.is_live() && !executor.deleting && !fault_injection::injected(Bug::UnlabelledIsDeleted)
+    executor.state.is_live() && !executor.deleting
 }
 
 /// Whether a container that had exited was restarted (`restartPolicy: Always`). A pod that is over, or was deleted, stays so

@@ -7,7 +7,6 @@ use imbl::OrdMap;
 
 use super::facts::{Executor, ExecutorKey, Template};
 use crate::annotations;
-use crate::fault_injection::{self, Bug};
 use crate::signature::{Creator, StatedCreator};
 use crate::spark::state::ExecutorPodState;
 
@@ -89,8 +88,7 @@ impl TemplateCounts {
 
 /// Whether an executor is live and not being deleted.
 pub(crate) fn is_undeleted(executor: &Executor) -> bool {
-    let is_pending = executor.state == ExecutorPodState::Pending;
-    executor.is_live() && !executor.deleting && !(is_pending && fault_injection::injected(Bug::PendingIsNothing))
+    executor.is_live() && !executor.deleting
 }
 
 /// Whether an executor runs or has run.

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::facts::Executor;
-use crate::fault_injection::{self, Bug};
 use crate::spark::diagnostics::PodDiagnostics;
 use crate::spark::state::ExecutorPodState;
 
@@ -82,8 +81,7 @@ impl Executor {
         match self.stage() {
             Stage::Unscheduled => {
                 // Nothing but a rule deletes what a pod of another namespace leaves.
-                let is_elsewhere = self.template.creator.as_ref().is_some_and(|by| by.pod_elsewhere().is_some());
-                !is_elsewhere && !fault_injection::injected(Bug::UnscheduledIsStuck)
+                self.template.creator.as_ref().is_none_or(|by| by.pod_elsewhere().is_none())
             }
             Stage::Running => true,
             Stage::Starting | Stage::Initializing => self.inactive,

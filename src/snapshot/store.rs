@@ -19,7 +19,6 @@ use smol_str::SmolStr;
 use super::change::{Change, Delta, Ended, PodChange, RemovedExecutor};
 use super::facts::Executor;
 use super::state::Snapshot;
-use crate::fault_injection::{self, Bug};
 use crate::spark::ids::{AppKey, PodKey, is_newer};
 
 /// The changes that a subscriber has not received yet.
@@ -50,7 +49,7 @@ impl Batch {
     /// The earlier event wins: the first observed final state shows the cause, and later ones show the cleanup.
     fn add(&mut self, delta: &Delta) {
         self.touched.extend(delta.touched.iter().cloned());
-        for ended in delta.ended.iter().filter(|_| !fault_injection::injected(Bug::ExitLostInBatch)) {
+        for ended in &delta.ended {
             let uid = &ended.executor.uid;
             if self.ended.contains_key(uid) && self.revived.contains_key(uid) {
                 self.ended_again.entry(uid.clone()).or_default().push(ended.clone());
@@ -60,7 +59,7 @@ impl Batch {
         }
         let revived = delta.revived.iter();
         self.revived.extend(revived.map(|(app, executor)| (executor.uid.clone(), (app.clone(), executor.clone()))));
-        for removed in delta.removed.iter().filter(|_| !fault_injection::injected(Bug::DeletionIgnored)) {
+        for removed in &delta.removed {
             self.removed.insert(removed.executor.uid.clone(), removed.clone());
         }
     }

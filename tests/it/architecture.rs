@@ -6,7 +6,6 @@ use crate::support::module_graph::{Graph, code, sources};
 
 /// The ranks of the modules. A module may use itself and modules of a lower rank, no others.
 const RANKS: &[(&str, u32)] = &[
-    ("fault_injection", 0),
     ("hash", 0),
     ("text", 0),
     ("time", 0),

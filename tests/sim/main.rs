@@ -13,18 +13,8 @@
     reason = "a test fails by panicking, uses the real clock, and prints its results"
 )]
 
-use std::ops::Range;
-
-use spark_usher::fault_injection::Bug;
-
 mod controller;
 mod nodes;
 mod replicas;
 #[path = "../support/mod.rs"]
 mod support;
-
-/// The histories that search for an injected bug: one that is known to find it, and then these. After a change of the code, another
-/// one may find it.
-fn seeds(known: &[(Bug, u64)], bug: Bug, others: Range<u64>) -> impl Iterator<Item = u64> {
-    known.iter().find(|(found, _)| *found == bug).map(|(_, seed)| *seed).into_iter().chain(others)
-}

@@ -2,13 +2,11 @@
 //! every replica, no more of them are avoided than the cap allows, and every suspicion ends.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::support::controller_harness::ControllerHarness;
 use crate::support::rng::Rng;
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::fault_injection::{self, Bug};
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::{Finished, NodeSettings};
 use spark_usher::snapshot::{Change, Node, ObservedPod, PodChange, RelatedChange, Replaced};
@@ -305,16 +303,8 @@ fn only_bad_nodes_are_suspect_and_every_suspicion_ends() {
     }
 }
 
-#[test]
-fn injected_bugs_of_the_ledger_are_found() {
-    for bug in Bug::NODES {
-        let is_found = (0..2).any(|seed| {
-            fault_injection::inject(Some(*bug));
-            let bad = if seed % 2 == 0 { 6 } else { 1 };
-            let is_found = catch_unwind(AssertUnwindSafe(|| assert!(History::run(seed, bad) >= 1))).is_err();
-            fault_injection::inject(None);
-            is_found
-        });
-        assert!(is_found, "{bug:?} was not found");
-    }
+/// A history of several bad nodes, or of one.
+pub fn check(seed: u64) {
+    let bad = if seed.is_multiple_of(2) { 6 } else { 1 };
+    assert!(History::run(seed, bad) >= 1, "no bad node was ever suspect");
 }

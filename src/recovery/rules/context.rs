@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::never_ran;
 use crate::lifecycle::exits::Exits;
 use crate::ownership::contradiction::Witnesses;
@@ -172,9 +171,7 @@ pub(super) fn by_view(
     if !of.set.is_certain || !matches!(of.set.driver, DriverLiveness::Alive(_)) {
         return Err(NoRemedy::UnknownDriver);
     }
-    if !fault_injection::injected(Bug::LiveNotKept) {
-        kept(context, of, executor)?;
-    }
+    kept(context, of, executor)?;
     let Some((_, poll)) = &of.view else { return Err(context.no_view()) };
     not_registered(context, executor)?;
     Ok(Remedy { check: Check::NotRegistered(Box::new(poll.clone()), id), effect })

@@ -1,10 +1,8 @@
 //! `hopeless` and `zombieDriver`: drivers that run on without executors, or without running Spark.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::context::{RuleContext, SetContext};
-use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
@@ -38,9 +36,7 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
     }
     if driver.lingers {
         let since = state.lingering_since(&driver.uid, context.now.at);
-        let wait = context.recovery.rule(RULE).after;
-        let wait = if fault_injection::injected(Bug::ZombieAtOnce) { Duration::ZERO } else { wait };
-        return context.waited(since, wait, || {
+        return context.after(RULE, since, || {
             let message = format!(
                 "its Spark container exited at least {} ago, and another container keeps the pod running",
                 context.ago(since)
@@ -49,9 +45,7 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
             context.about_driver(RULE, driver, since, message, not_of_workload(driver).map(|()| remedy))
         });
     }
-    if !fault_injection::injected(Bug::LingersForever) {
-        state.does_not_linger(&driver.uid);
-    }
+    state.does_not_linger(&driver.uid);
     let key = DriverViewKey { app: context.key.clone(), driver: driver.creator };
     let Some(since) = context.snapshot.closed_drivers.get(&key).copied() else { return Verdict::Nothing };
     if driver.phase != DriverPhase::Running {
@@ -62,9 +56,7 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
             "its REST API answered, and has refused connections for {}: its SparkContext was stopped, and its process runs on",
             context.ago(since)
         );
-        let deleted = Remedy { check: Check::Version, effect: "its pod ends" };
-        let remedy = fault_injection::injected(Bug::StoppedIsDeleted).then_some(deleted).ok_or(NoRemedy::ReportOnly);
-        context.about_driver(RULE, driver, since, message, remedy)
+        context.about_driver(RULE, driver, since, message, Err(NoRemedy::ReportOnly))
     })
 }
 
@@ -105,7 +97,7 @@ fn hopeless(
 /// stopped it and goes on, needs no executors.
 fn give_up(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &DriverPod) -> Result<Remedy, NoRemedy> {
     let in_cluster = context.snapshot.conf(context.key, driver).is_some_and(|conf| conf.in_driver_pod);
-    if !in_cluster && !fault_injection::injected(Bug::HopelessInClientMode) {
+    if !in_cluster {
         return Err(NoRemedy::NotInCluster);
     }
     not_of_workload(driver)?;
@@ -119,7 +111,7 @@ fn give_up(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &DriverPod) -
 
 /// A driver that a Deployment or StatefulSet creates is never deleted: its controller would create it again.
 fn not_of_workload(driver: &DriverPod) -> Result<(), NoRemedy> {
-    if driver.has_workload && !fault_injection::injected(Bug::WorkloadsDriverDeleted) {
+    if driver.has_workload {
         return Err(NoRemedy::Workload);
     }
     Ok(())

@@ -7,7 +7,6 @@
 use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext, by_view};
-use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
 use crate::recovery::registration::{Registration, registration_in};
@@ -35,7 +34,7 @@ pub(super) fn decide(
         Registration::NotRegistered | Registration::Unknown => return Verdict::Nothing,
     };
     let checks = state.check(&executor.uid, view.at);
-    if checks.count < context.recovery.given_up_views && !fault_injection::injected(Bug::GivenUpAtOnce) {
+    if checks.count < context.recovery.given_up_views {
         return Verdict::At(context.next_view(view));
     }
     let since = checks.since.max(since);
@@ -43,7 +42,7 @@ pub(super) fn decide(
         let reason = row.remove_reason.as_deref();
         let why = reason.map_or_else(String::new, |line| format!(": {line}"));
         let message = format!("runs, although its driver removed it at least {} ago{why}", context.ago(since));
-        let remedy = match reason.is_some_and(is_caused_by_app) && !fault_injection::injected(Bug::FailuresNotKept) {
+        let remedy = match reason.is_some_and(is_caused_by_app) {
             true => Err(NoRemedy::ForInspection),
             false => by_view(context, of, executor, "its resources are free again"),
         };

@@ -3,7 +3,6 @@
 
 use serde_json::Value;
 
-use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
 use crate::recovery::state::RecoveryState;
@@ -19,7 +18,7 @@ const WAITING: &[&str] = &["Pending", "Inqueue", "PreScheduling"];
 
 /// Whether a PodGroup that had started waits again.
 pub fn waits_again(group: &Group) -> bool {
-    waits_in(group).is_some() && (group.started || fault_injection::injected(Bug::StartIgnored))
+    waits_in(group).is_some() && group.started
 }
 
 /// The phase in which a PodGroup waits.
@@ -44,10 +43,7 @@ pub fn of_group(
     state: &mut RecoveryState,
 ) -> Verdict {
     let is_used = members > 0 || reserves(group);
-    let applies = is_used
-        && waits_again(group)
-        && (pending == 0 || fault_injection::injected(Bug::PendingIgnored))
-        && !context.is_off(RULE);
+    let applies = is_used && waits_again(group) && pending == 0 && !context.is_off(RULE);
     let Some(phase) = waits_in(group).filter(|_| applies) else {
         state.group_is_well(key);
         return Verdict::Nothing;

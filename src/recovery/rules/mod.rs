@@ -18,7 +18,6 @@ mod vanished;
 
 use super::finding::Verdict;
 use super::state::RecoveryState;
-use crate::fault_injection::{self, Bug};
 use crate::ownership::liveness::DriverLiveness;
 use crate::snapshot::{Executor, Stage};
 
@@ -35,7 +34,7 @@ pub fn of_executor(
     state: &mut RecoveryState,
 ) -> Verdict {
     let Some(since) = executor.stage_seen() else { return Verdict::Nothing };
-    if executor.template.skip && !fault_injection::injected(Bug::SkipIgnored) {
+    if executor.template.skip {
         return Verdict::Nothing;
     }
     let stage = executor.stage();
@@ -59,9 +58,6 @@ pub fn of_executor(
     }
     match stage {
         Stage::Starting | Stage::Initializing => stuck::decide(context, of, executor, since),
-        Stage::Unscheduled if fault_injection::injected(Bug::UnscheduledIsStuck) => {
-            stuck::decide(context, of, executor, since)
-        }
         Stage::Running => match unregistered::decide(context, of, executor, since) {
             Verdict::Nothing => given_up::decide(context, of, executor, since, state),
             verdict => verdict,

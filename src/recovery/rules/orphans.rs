@@ -4,10 +4,9 @@
 //! An executor without an owner whose driver is alive is adopted instead. If nothing is known of the driver, or anything contradicts
 //! that it is gone, nothing is done: it may run outside the cluster.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::context::{RuleContext, SetContext, kept, not_of_workload};
-use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
@@ -25,9 +24,7 @@ pub(super) fn decide(
     let contradiction = context.witnesses.of_end(context.snapshot, context.key.namespace(), executor);
     let uncontradicted = state.uncontradicted_since(&executor.uid, contradiction.is_some(), context.now.at);
     let since = [executor.first_seen, uncontradicted].into_iter().flatten().fold(gone, Instant::max);
-    let wait = context.recovery.rule(RULE).after;
-    let wait = if fault_injection::injected(Bug::OrphansAtOnce) { Duration::ZERO } else { wait };
-    context.waited(since, wait, || {
+    context.after(RULE, since, || {
         let state = executor.shown_state().as_str();
         let mut message = format!("is {state}, although its driver has been gone for {}", context.ago(since));
         let remedy = match contradiction {
@@ -46,9 +43,7 @@ fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -
         return Err(NoRemedy::UnknownDriver);
     }
     not_of_workload(executor)?;
-    if !fault_injection::injected(Bug::OrphansNotKept) {
-        kept(context, of, executor)?;
-    }
+    kept(context, of, executor)?;
     let driver = executor.template.named_driver(context.key.namespace(), executor.is_proven);
     Ok(Remedy { check: Check::DriverGone(driver.ok_or(NoRemedy::Unproven)?), effect: "its resources are free again" })
 }

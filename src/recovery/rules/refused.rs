@@ -4,10 +4,9 @@
 //!
 //! Only executors: who submits a driver reads its status.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::context::{RuleContext, SetContext, is_driver_known, kept, not_of_workload};
-use crate::fault_injection::{self, Bug};
 use crate::lifecycle::cause::{Cause, Removal, cause};
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::policy::{Finished, RecoveryRule};
@@ -32,9 +31,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
     if context.exits.of(context.key, &executor.uid).is_some_and(|exit| exit.is_open) {
         return Verdict::Nothing;
     }
-    let wait = context.recovery.rule(RULE).after;
-    let wait = if fault_injection::injected(Bug::RefusedAtOnce) { Duration::ZERO } else { wait };
-    context.waited(since, wait, || {
+    context.after(RULE, since, || {
         let node = executor.node.as_deref().unwrap_or("no node");
         let what = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.reason.as_deref());
         let what = what.unwrap_or(cause.as_str());
@@ -45,7 +42,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
 
 fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
     not_of_workload(executor)?;
-    if !is_driver_known(executor) && !fault_injection::injected(Bug::RefusedOfUnknownDriver) {
+    if !is_driver_known(executor) {
         return Err(NoRemedy::UnknownDriver);
     }
     let check = match kept(context, of, executor)? {

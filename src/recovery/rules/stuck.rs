@@ -7,7 +7,6 @@
 use std::time::Instant;
 
 use super::context::{RuleContext, SetContext, by_view};
-use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::Verdict;
 use crate::recovery::registration::{Registration, registration_in};
@@ -21,10 +20,6 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
     if context.is_off(RULE) || matches!(registration_in(view, executor, None), Registration::Registered(_)) {
         return Verdict::Nothing;
     }
-    let since = match fault_injection::injected(Bug::StuckSinceCreation) {
-        true => executor.first_seen.unwrap_or(since),
-        false => since,
-    };
     context.waited(since, context.recovery.starts_within(executor.stage()), || {
         let node = executor.node.as_deref().unwrap_or_default();
         let waits = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.starting_message());

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, is_driver_known, not_of_workload, not_registered};
-use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::snapshot::Executor;
@@ -17,9 +16,7 @@ pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, seen: Insta
     let deletion = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.deletion.as_ref());
     let Some(deletion) = deletion.filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
     // By our own clock, since the deletion was observed: the clock of the API server may differ.
-    let ignored = fault_injection::injected(Bug::DeletionGraceIgnored);
-    let grace = if ignored { Duration::ZERO } else { executor.termination_grace() };
-    let since = seen + grace.min(LONGEST_GRACE);
+    let since = seen + executor.termination_grace().min(LONGEST_GRACE);
     context.after(RULE, since, || {
         let node = executor.node.as_deref().unwrap_or("no node");
         let (held, remedy) = match (&*deletion.finalizers, &executor.node) {
@@ -30,12 +27,7 @@ pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, seen: Insta
             ([], None) => {
                 ("no finalizer blocks the deletion, and it has no node".to_owned(), Err(NoRemedy::ReportOnly))
             }
-            (all, _) if !fault_injection::injected(Bug::FinalizersIgnored) => {
-                (format!("blocked by finalizers: {} (on {node})", all.join(", ")), Err(NoRemedy::Finalizers))
-            }
-            (_, node) => {
-                (String::new(), Ok(Remedy { check: Check::NodeGone(node.clone().unwrap_or_default()), effect: "" }))
-            }
+            (all, _) => (format!("blocked by finalizers: {} (on {node})", all.join(", ")), Err(NoRemedy::Finalizers)),
         };
         let remedy = if is_driver_known(executor) { remedy } else { Err(NoRemedy::UnknownDriver) };
         let remedy = not_of_workload(executor).and(not_registered(context, executor)).and(remedy);

@@ -4,7 +4,6 @@
 use std::time::Instant;
 
 use super::context::{AFTER_OUTAGE, RuleContext, SetContext, by_view};
-use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::Verdict;
 use crate::recovery::registration::{Registration, registration_in};
@@ -17,10 +16,6 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
     if registration_in(Some(view), executor, Some(std::time::Duration::ZERO)) != Registration::NotRegistered {
         return Verdict::Nothing;
     }
-    let since = match fault_injection::injected(Bug::UnregisteredSinceCreation) {
-        true => executor.first_seen.unwrap_or(since),
-        false => since,
-    };
     // The view counts, and not the time since: the executor may have registered after it.
     let wait = context.recovery.rule(RULE).after;
     let due = context.exits.outages.due(since, wait, wait.min(AFTER_OUTAGE));

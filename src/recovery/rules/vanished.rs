@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::context::{RuleContext, SetContext, words};
-use crate::fault_injection::{self, Bug};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
 use crate::recovery::registration;
@@ -25,8 +24,7 @@ pub fn of_view(
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> Verdict {
-    let is_off = context.is_off(RULE) || fault_injection::injected(Bug::VanishedNever);
-    let Some((view, _)) = of.view.as_ref().filter(|_| !is_off) else { return Verdict::Nothing };
+    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
     let checked = state.rows_to_check(driver.creator, view.executors().len(), MAX_ROWS);
     let rows = view.executors().get(checked.clone()).unwrap_or_default();
     let missing =
@@ -39,10 +37,7 @@ pub fn of_view(
     let is_row = |id| view.executor(id).is_some_and(|row| row.is_active);
     let tracked = state.missing(driver.creator, (first, last), &missing, is_row, context.now.at);
     // The driver has noticed nothing if a view shows that which was requested after that time.
-    let wait = match fault_injection::injected(Bug::VanishedAtOnce) {
-        true => std::time::Duration::ZERO,
-        false => conf.detection_time(),
-    };
+    let wait = conf.detection_time();
     let is_late =
         |since: &std::time::Instant| context.exits.outages.due(*since, wait, wait).is_some_and(|at| at <= view.at);
     let late: Vec<(u64, std::time::Instant)> =

@@ -35,7 +35,7 @@ fn orphans_cost_from_the_exit_of_their_driver_and_are_counted_once() {
     check_counted_once();
 }
 
-pub(super) fn check_counted_once() {
+pub(crate) fn check_counted_once() {
     let mut scene = Scene::new(warn_only());
     scene.registered(&[1, 2]);
     scene.harness.observe(&on_node(running(1)));

@@ -61,9 +61,9 @@ fn executors_whose_owner_was_withheld_are_orphans_when_their_creator_is_gone() {
     // This replica has never seen the driver.
     let mut scene = Scene::new(act(RecoveryRule::Orphans));
     scene.harness.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
-    let withheld = admitted(&review(1, ("notebook", "n1"), "creator/other/o1"), &crate::mutation::none());
+    let withheld = admitted(&review(1, ("notebook", "n1"), "creator/other/o1"), &only(policy("none")));
     // A tenant replaces the note after admission, or writes one where the webhook does not run.
-    let replaced = admitted(&review(2, ("living", "l1"), ""), &crate::mutation::none())
+    let replaced = admitted(&review(2, ("living", "l1"), ""), &only(policy("none")))
         .annotation("spark-usher.io/driver", "creator/notebook/n1");
     let unsigned = review_less(3).annotation("spark-usher.io/driver", "creator/notebook/n1");
     for pod in [&withheld, &replaced, &unsigned] {
@@ -97,7 +97,7 @@ fn driver_that_ended_before_a_restart_still_keeps_its_executors() {
     check_owner_keeps();
 }
 
-pub(super) fn check_owner_keeps() {
+pub(crate) fn check_owner_keeps() {
     // The one that runs may have a driver outside the cluster.
     for (keeps, expected) in [("false", 0), ("true", 1)] {
         let conf = format!("spark.kubernetes.executor.deleteOnTermination={keeps}");
@@ -217,7 +217,7 @@ fn driver_that_restarts_is_no_zombie_and_one_of_a_workload_is_never_deleted() {
     check_workloads_driver();
 }
 
-pub(super) fn check_lingering() {
+pub(crate) fn check_lingering() {
     let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
     scene.harness.observe(&lingering(10));
     scene.run(300);
@@ -231,7 +231,7 @@ pub(super) fn check_lingering() {
     assert_eq!(scene.deletions().len(), 1);
 }
 
-pub(super) fn check_workloads_driver() {
+pub(crate) fn check_workloads_driver() {
     let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
     scene.harness.observe(&lingering(10).owned_by("StatefulSet", "drivers", "s1"));
     scene.run(700);

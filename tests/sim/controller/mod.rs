@@ -11,7 +11,7 @@ mod cluster;
 mod lease;
 mod recovery;
 mod replica;
-mod run;
+pub mod run;
 pub mod truth;
 
 use std::cmp::Reverse;

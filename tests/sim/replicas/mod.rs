@@ -8,4 +8,4 @@ pub mod faults;
 pub mod invariants;
 pub mod log;
 pub mod replica;
-mod run;
+pub mod run;

@@ -14,14 +14,13 @@ use super::log::{ExitLog, Report};
 use crate::support::{only, policy};
 use jiff::Timestamp;
 use serde_json::json;
-use spark_usher::fault_injection::{Bug, inject};
 use spark_usher::policy::Lifecycle;
 use spark_usher::runtime::{clock, random};
 use tokio::time::Instant;
 use tracing_subscriber::layer::SubscriberExt;
 
 /// Runs one history; returns its violations and the history.
-fn run_history(seed: u64) -> (Vec<String>, Vec<String>) {
+pub fn run_history(seed: u64) -> (Vec<String>, Vec<String>) {
     trace_history(seed, false)
 }
 
@@ -182,80 +181,6 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     panic!("timed out after five minutes, waiting until {what}");
-}
-
-/// The number of histories to run for a bug, after the one that is known to find it.
-const HISTORIES_PER_BUG: u64 = 40;
-
-/// The history that finds a bug; the first histories find the others. After a change of the code, earlier ones may find it:
-/// `BUG=WatchNotBackedOff SEEDS=200 cargo test --test sim replicas::run::faults -- --nocapture` searches for them.
-const FOUND_BY_SEED: &[(Bug, u64)] = &[
-    (Bug::ActsBeforeReporting, 29),
-    (Bug::FinalCheckpointNotWritten, 5),
-    (Bug::ErrorIsAbsent, 10),
-    (Bug::LeaseUnguarded, 10),
-    (Bug::DryRunIgnored, 2),
-    (Bug::GangOfOneMore, 12),
-    (Bug::AdoptedByMissingOwner, 1),
-    (Bug::NeverAdopted, 23),
-    (Bug::GangOfOneLess, 3),
-    (Bug::GroupsNeverDeleted, 3),
-    (Bug::DeletedCountsAsVanished, 3),
-    (Bug::ReportIgnored, 3),
-];
-
-/// Two tests, which run in parallel, search for the bugs.
-#[test]
-fn faults_with_even_index_at_the_edge_are_found() {
-    find_bugs(0);
-}
-
-#[test]
-fn faults_with_odd_index_at_the_edge_are_found() {
-    find_bugs(1);
-}
-
-/// Every second fault from the one with index `first`; with a name, that one, in the test of the first half only.
-fn chosen(first: usize, only: Option<&str>) -> Vec<Bug> {
-    let Some(only) = only else { return Bug::EDGE.iter().copied().skip(first).step_by(2).collect() };
-    let bug = Bug::EDGE.iter().copied().find(|bug| format!("{bug:?}") == only);
-    let bug = bug.unwrap_or_else(|| panic!("BUG={only}: expected one of {:?}", Bug::EDGE));
-    Vec::from_iter((first == 0).then_some(bug))
-}
-
-#[test]
-fn each_fault_is_in_one_half_and_a_named_one_is_chosen() {
-    let halves = [chosen(0, None), chosen(1, None)];
-    assert_eq!(halves.concat().len(), Bug::EDGE.len());
-    assert!(Bug::EDGE.iter().all(|bug| halves.concat().contains(bug)));
-    for bug in Bug::EDGE {
-        assert_eq!(chosen(0, Some(&format!("{bug:?}"))), [*bug]);
-        assert!(chosen(1, Some(&format!("{bug:?}"))).is_empty());
-    }
-    assert!(std::panic::catch_unwind(|| chosen(0, Some("Typo"))).is_err());
-}
-
-/// Searches for every second bug, beginning with this one.
-fn find_bugs(first: usize) {
-    if !cfg!(debug_assertions) {
-        println!("SKIPPED: a release build has no injected faults");
-        return;
-    }
-    let (only, enough) = (std::env::var("BUG").ok(), std::env::var("SEEDS").ok());
-    let enough = enough.map_or(HISTORIES_PER_BUG, |seeds| seeds.parse().unwrap());
-    let mut missed = Vec::new();
-    let bugs = chosen(first, only.as_deref());
-    for bug in &bugs {
-        inject(Some(*bug));
-        let mut seeds = crate::seeds(FOUND_BY_SEED, *bug, 1..enough + 1);
-        let found = seeds.find_map(|seed| Some((seed, run_history(seed).0.into_iter().next()?)));
-        inject(None);
-        match found {
-            Some((seed, wrong)) => println!("{bug:?}: seed {seed}: {}", wrong.chars().take(200).collect::<String>()),
-            None => missed.push(bug),
-        }
-    }
-    assert!(missed.is_empty(), "not found in {enough} histories: {missed:?}");
 }
 
 #[test]

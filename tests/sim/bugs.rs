@@ -1,0 +1,173 @@
+//! The search for every injected bug (`bugs.toml`). `python3 tests/bugs.py` builds and runs it in a copy of the sources; it is no test
+//! of this package.
+//!
+//! ```text
+//! python3 tests/bugs.py                                           every bug
+//! BUG=WatchNotBackedOff SEEDS=200 python3 tests/bugs.py -- --nocapture   one, in the first 200 histories
+//! ```
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    reason = "a test fails by panicking, uses the real clock, and prints its results"
+)]
+
+use std::io::Write;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use spark_usher::injected_bugs::{Bug, inject};
+
+mod controller;
+mod nodes;
+#[path = "../it/recovery/mod.rs"]
+mod recovery;
+mod replicas;
+#[path = "../support/mod.rs"]
+mod support;
+
+/// A search for bugs.
+struct Search {
+    /// The bugs.
+    bugs: &'static [Bug],
+    /// The seeds of the histories to run for each of them, after the one that is known to find it.
+    seeds: Range<u64>,
+    /// Runs a history with a bug that is injected; returns what showed the bug.
+    run: fn(Bug, u64) -> Option<String>,
+}
+
+/// All searches, the longest first.
+const SEARCHES: [Search; 4] = [
+    Search { bugs: Bug::EDGE, seeds: 1..41, run: |_, seed| replicas::run::run_history(seed).0.into_iter().next() },
+    Search { bugs: Bug::CORE, seeds: 0..1000, run: |_, seed| controller::run::violation(seed) },
+    Search { bugs: Bug::NODES, seeds: 0..2, run: |_, seed| panics(|| nodes::check(seed)) },
+    Search { bugs: Bug::RULES, seeds: 0..1, run: |bug, _| panics(recovery_check(bug)) },
+];
+
+/// Histories that find bugs which the first ones do not find. The test prints those that a change of the code has made stale: the
+/// search costs many times as much then.
+const FOUND_BY_SEED: &[(Bug, u64)] = &[
+    (Bug::ActsBeforeReporting, 29),
+    (Bug::AdoptedByMissingOwner, 2),
+    (Bug::BudgetIgnored, 25),
+    (Bug::CheckpointIgnored, 2),
+    (Bug::ConfirmationNotRetried, 13),
+    (Bug::ContradictionIgnored, 10),
+    (Bug::DeletedCountsAsVanished, 3),
+    (Bug::DeletionGraceIgnored, 25),
+    (Bug::DriverLostIsError, 4),
+    (Bug::DryRunIgnored, 2),
+    (Bug::ErrorIsAbsent, 10),
+    (Bug::FailedNotKept, 24),
+    (Bug::FailuresNotKept, 121),
+    (Bug::FinalCheckpointNotWritten, 5),
+    (Bug::FinalizersIgnored, 14),
+    (Bug::FollowerDropsExits, 8),
+    (Bug::GangOfOneLess, 4),
+    (Bug::GangOfOneMore, 12),
+    (Bug::GivenUpAtOnce, 1000),
+    (Bug::GraceCountsOutages, 8),
+    (Bug::GroupsNeverDeleted, 1),
+    (Bug::HopelessInClientMode, 140),
+    (Bug::InactiveIgnored, 3),
+    (Bug::IncompleteViewCounts, 49),
+    (Bug::LateWatchRestarted, 49),
+    (Bug::LeaseUnguarded, 10),
+    (Bug::NeverAdopted, 23),
+    (Bug::NoBackOff, 25),
+    (Bug::OrphansAtOnce, 220),
+    (Bug::OrphansNotKept, 42),
+    (Bug::PendingIsNothing, 29),
+    (Bug::PollComparesPresenceOnly, 24),
+    (Bug::RefusedAtOnce, 49),
+    (Bug::ReportIgnored, 3),
+    (Bug::RunningIsFinished, 37),
+    (Bug::SkipIgnored, 4),
+    (Bug::StuckSinceCreation, 27),
+    (Bug::UnknownDriverIsDeleted, 5),
+    (Bug::UnregisteredSinceCreation, 25),
+    (Bug::UnscheduledIsStuck, 73),
+    (Bug::VanishedAtOnce, 100),
+    (Bug::VanishedNever, 148),
+    (Bug::WarnActs, 4),
+    (Bug::ZombieAtOnce, 133),
+];
+
+/// The test of the recovery rules that finds a bug.
+fn recovery_check(bug: Bug) -> fn() {
+    match bug {
+        Bug::AttemptsCount => recovery::check_attempts,
+        Bug::LiveNotKept => recovery::check_live_kept,
+        Bug::StoppedIsDeleted => recovery::check_stopped,
+        Bug::CountedTwice => recovery::cost::check_counted_once,
+        Bug::OwnerNotAsked => recovery::drivers::check_owner_keeps,
+        Bug::LingersForever => recovery::drivers::check_lingering,
+        Bug::WorkloadsDriverDeleted => recovery::drivers::check_workloads_driver,
+        Bug::StartIgnored | Bug::PendingIgnored => recovery::check_groups,
+        _ => panic!("{bug:?} has no check"),
+    }
+}
+
+/// The message of the panic that a check ends with.
+fn panics(check: impl FnOnce()) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(check)).err()?;
+    Some(panic.downcast_ref::<String>().map_or_else(|| "a check failed".to_owned(), Clone::clone))
+}
+
+/// Searches for a bug. Returns the seed that finds it, and what showed it.
+fn find(search: &Search, bug: Bug) -> Option<(u64, String)> {
+    let known = FOUND_BY_SEED.iter().find(|(found, _)| *found == bug).map(|(_, seed)| *seed);
+    let end =
+        std::env::var("SEEDS").map_or(search.seeds.end, |seeds| search.seeds.start + seeds.parse::<u64>().unwrap());
+    inject(Some(bug));
+    let found =
+        known.into_iter().chain(search.seeds.start..end).find_map(|seed| Some((seed, (search.run)(bug, seed)?)));
+    inject(None);
+    if let (Some(known), Some((seed, _))) = (known, &found)
+        && known != *seed
+    {
+        // Not captured: the test passes.
+        writeln!(std::io::stderr(), "FOUND_BY_SEED is stale: (Bug::{bug:?}, {seed})").unwrap();
+    }
+    found
+}
+
+#[test]
+fn every_injected_bug_is_found() {
+    let only = std::env::var("BUG").ok();
+    let all: Vec<(&Search, Bug)> =
+        SEARCHES.iter().flat_map(|search| search.bugs.iter().map(move |bug| (search, *bug))).collect();
+    let chosen: Vec<_> =
+        all.iter().filter(|(_, bug)| only.as_ref().is_none_or(|only| format!("{bug:?}") == *only)).collect();
+    assert!(
+        !chosen.is_empty(),
+        "BUG={only:?}: expected one of {:?}",
+        all.iter().map(|(_, bug)| bug).collect::<Vec<_>>()
+    );
+    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some((search, bug)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match find(search, *bug) {
+                        Some((seed, shown)) => {
+                            println!("{bug:?}: seed {seed}: {}", shown.chars().take(200).collect::<String>());
+                        }
+                        None => missed.lock().unwrap().push(*bug),
+                    }
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
