@@ -1,83 +1,27 @@
 //! Processes the events and lists of the watches.
 
-use std::collections::HashSet;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::time::Instant;
 
-use super::inbox::{GroupList, Incoming, PodList};
-use super::{Controller, MAX_OBJECTS_PER_STEP, PODS};
-use crate::snapshot::{Change, Cursor, GroupKey, Listed, ObservedPod, PodChange, RelatedChange, Replaced};
+use super::inbox::{GroupList, Incoming, MAX_OBJECTS_PER_STEP, PodList};
+use super::observation::{Observation, PODS};
+use crate::lifecycle::exits::Exits;
+use crate::snapshot::{Change, Cursor, GroupKey, Listed, ObservedPod, PodChange, RelatedChange};
 use crate::spark::ids::PodKey;
 use crate::time::Now;
 
-impl Controller {
-    /// Receives a change from a watch.
-    pub fn watch_event(&mut self, change: Change, now: Now) {
-        let incoming = match change {
-            Change::Pods(PodChange::Listed(all)) => {
-                self.list_started(now);
-                self.list_page(all, now);
-                return self.list_finished(now);
-            }
-            Change::Related(RelatedChange::Replaced(Replaced::Groups(scheduler, all))) => {
-                Incoming::Groups(GroupList { scheduler, rest: all.into_iter(), listed: HashSet::new(), last: None })
-            }
-            other => Incoming::Change(other),
-        };
-        self.receive(incoming, now);
-    }
-
-    /// The watch, or a list, has shown a pod that cannot be parsed.
-    pub fn unreadable_pod(&mut self, uid: &str, now: Now) {
-        self.receive(Incoming::Unreadable(uid.into()), now);
-    }
-
-    /// A list of all labelled pods begins. It replaces an incomplete one.
-    pub fn list_started(&mut self, now: Now) {
-        self.receive(Incoming::ListStarted(now), now);
-    }
-
-    /// Receives a part of the list.
-    pub fn list_page(&mut self, pods: Vec<ObservedPod>, now: Now) {
-        self.receive(Incoming::ListPage(pods.into_iter()), now);
-    }
-
-    /// The list is complete; [`Controller::bookmark`] passes its resourceVersion.
-    pub fn list_finished(&mut self, now: Now) {
-        self.receive(Incoming::ListFinished(Cursor::default()), now);
-    }
-
-    /// The watch of pods has shown everything up to this resourceVersion: a list is complete, or a bookmark was received.
-    pub fn bookmark(&mut self, version: &str, now: Now) {
-        self.receive(Incoming::Bookmark(version.to_owned()), now);
-    }
-
-    /// The watch of pods is interrupted.
-    pub fn watch_interrupted(&mut self, now: Instant) {
-        self.exits.outages.interrupted(now);
-        self.confirmations.watch_interrupted(now);
-        // Events that were received before the interruption, and are not processed yet, must not end it.
-        if !self.inbox.is_empty() {
-            self.inbox.push(Incoming::Interrupted(now));
-        }
-    }
-
-    /// Whether too many events wait to receive more.
-    pub fn is_behind(&self) -> bool {
-        self.inbox.is_behind()
-    }
-
-    fn receive(&mut self, incoming: Incoming, now: Now) {
+impl Observation {
+    /// Receives what a watch delivers, and processes as much as this step may.
+    pub(super) fn receive(&mut self, incoming: Incoming, exits: &mut Exits, now: Now) {
         self.inbox.push(incoming);
-        self.process_inbox(now);
+        self.process_inbox(exits, now);
     }
 
     /// Processes what was received, as much as one step may.
-    pub(super) fn process_inbox(&mut self, now: Now) {
+    pub(super) fn process_inbox(&mut self, exits: &mut Exits, now: Now) {
         while let Some((incoming, mut left)) = self.inbox.pop() {
             let rest = match incoming {
                 Incoming::Change(change) => {
-                    self.process_change(change, now);
+                    self.process_change(change, exits, now);
                     None
                 }
                 Incoming::Unreadable(uid) => {
@@ -85,15 +29,15 @@ impl Controller {
                     None
                 }
                 Incoming::Bookmark(version) => {
-                    self.process_bookmark(&version, now);
+                    self.process_bookmark(&version, exits, now);
                     None
                 }
                 Incoming::Interrupted(at) => {
-                    self.exits.outages.interrupted(at);
+                    exits.outages.interrupted(at);
                     None
                 }
                 Incoming::ListStarted(at) => {
-                    self.begin_list(at);
+                    self.begin_list(exits, at);
                     None
                 }
                 Incoming::ListPage(pods) => self.process_list_page(pods, &mut left).map(Incoming::ListPage),
@@ -116,7 +60,7 @@ impl Controller {
         }
     }
 
-    fn process_change(&mut self, change: Change, now: Now) {
+    fn process_change(&mut self, change: Change, exits: &mut Exits, now: Now) {
         let version = match &change {
             Change::Pods(PodChange::Observed(seen)) | Change::Pods(PodChange::Deleted(seen)) => {
                 self.observe(seen);
@@ -131,27 +75,28 @@ impl Controller {
                 self.store.shown(&version);
             }
             self.confirmations.watch_passed(self.store.snapshot(), &self.tombstones, &version, now.at);
-            self.watch_alive(now.at);
+            // An outage defers what was due during it.
+            self.news.requeue |= exits.outages.watch_alive(now.at);
         }
     }
 
-    fn process_bookmark(&mut self, version: &str, now: Now) {
+    fn process_bookmark(&mut self, version: &str, exits: &mut Exits, now: Now) {
         self.store.shown(version);
         let before = self.progress.up_to(version);
         if before.is_none() {
-            self.exits.first_listed(version);
+            exits.first_listed(version);
         }
         if std::mem::take(&mut self.list_completed) {
-            self.exits.list_at(version);
+            exits.list_at(version);
             if let Some(before) = before {
-                self.exits.relisted(&before, version, now.at);
+                exits.relisted(&before, version, now.at);
             }
             self.confirmations.list_completed(version, now.at);
             self.apply_proven(now);
         } else {
             self.confirmations.watch_passed(self.store.snapshot(), &self.tombstones, version, now.at);
         }
-        self.watch_alive(now.at);
+        self.news.requeue |= exits.outages.watch_alive(now.at);
     }
 
     /// Applies a part of what the last list proves.
@@ -161,9 +106,9 @@ impl Controller {
         }
     }
 
-    fn begin_list(&mut self, now: Now) {
+    fn begin_list(&mut self, exits: &mut Exits, now: Now) {
         // Executors that are final in the first list exited before this replica started.
-        self.exits.list_started(now.at);
+        exits.list_started(now.at);
         // After a restore of etcd, versions start again.
         self.newest_version = None;
         self.tombstones.list_started();
@@ -216,7 +161,7 @@ impl Controller {
         self.tombstones.list_finished();
         self.store.refreshed(now.wall);
         if self.synced.insert(PODS) {
-            self.requeue_all();
+            self.news.requeue = true;
         }
         None
     }
