@@ -31,6 +31,7 @@ GROUPS = {
     "rules": "The bugs that the tests of the recovery rules find.",
     "nodes": "The bugs of the ledger of nodes that its simulated histories find.",
     "edge": "The bugs that simulated histories of whole replicas find.",
+    "scenarios": "The bugs that scenarios of whole replicas find, because few histories do.",
 }
 # The simulation, with no bug injected, and the search. The tests of the recovery rules run elsewhere.
 TESTS = ["controller::", "nodes::", "replicas::", "every_injected_bug_is_found"]

@@ -330,7 +330,10 @@ impl SimCluster {
     /// Creates the executors that waiting gangs lack.
     pub async fn fill_gangs(&mut self) {
         for app in 0..self.apps.len() {
-            let live = self.executors.values().filter(|executor| executor.app == app && executor.is_active()).count();
+            // Those that were created without the webhook are no members.
+            let is_member =
+                |executor: &&ExecutorHistory| executor.app == app && executor.is_active() && executor.admitted;
+            let live = self.executors.values().filter(is_member).count();
             if self.apps[app].exited.is_none() && live > 0 {
                 for _ in live..self.apps[app].gang.unwrap_or_default() {
                     self.new_executor_of(app).await;

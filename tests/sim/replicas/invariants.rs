@@ -66,6 +66,11 @@ fn first_checkpoint(cluster: &SimCluster) -> Instant {
     writes.iter().find(checkpoints).map_or(cluster.began, |write| write.at)
 }
 
+/// Whether watches were cut a short time before, and may not be open again.
+fn was_cut(cluster: &SimCluster, at: Instant) -> bool {
+    cluster.cuts.iter().any(|cut| *cut <= at && at < *cut + LONGEST_PAUSE)
+}
+
 /// Whether the watch of an earlier leader may have passed an exit without showing it: that leader's checkpoint then covers the
 /// exit.
 fn may_be_lost(cluster: &SimCluster, at: Instant) -> bool {
@@ -76,7 +81,9 @@ fn may_be_lost(cluster: &SimCluster, at: Instant) -> bool {
         let is_its = |write: &&Write| write.replica == number && write.body["spec"]["holderIdentity"] == *holder;
         writes.iter().filter(is_its).any(|write| write.path.contains("/leases") && write.at > from)
     };
-    let is_lossy = |(_, from, until): &&(usize, Instant, Instant)| *from < at && at < *until + BEFORE;
+    // A watch that was cut shows the exit when it is open again.
+    let shown = if was_cut(cluster, at) { at + LONGEST_PAUSE } else { at };
+    let is_lossy = |(_, from, until): &&(usize, Instant, Instant)| *from < shown && at < *until + BEFORE;
     cluster.lossy.iter().filter(is_lossy).any(|(number, from, _)| !leads(number) && has_led(*number, *from))
 }
 
@@ -251,10 +258,22 @@ fn check_exits(cluster: &SimCluster, pods: &BTreeMap<String, Value>, wrong: &mut
         };
         // An executor without a known driver is not cleaned up.
         let is_owned = pods.get(uid).is_some_and(|pod| pod["metadata"]["ownerReferences"].is_array());
-        if stays && needs_cleanup && is_owned && !executor.will_restart() && !executor.skip {
+        // Without a signature, another driver of its application that runs may be its driver.
+        let another = |own: &Value| pods.values().any(|pod| is_running_driver(pod, own));
+        let is_contradicted = !executor.admitted && pods.get(uid).is_some_and(another);
+        if stays && needs_cleanup && is_owned && !is_contradicted && !executor.will_restart() && !executor.skip {
             wrong.push(format!("{} is not cleaned up: {executor:?} {}", executor.name, pods[uid]));
         }
     }
+}
+
+/// Whether a pod is labelled as the driver of an executor's application, and runs.
+fn is_running_driver(pod: &Value, executor: &Value) -> bool {
+    let (labels, of) = (&pod["metadata"]["labels"], &executor["metadata"]["labels"]);
+    labels["spark-role"] == "driver"
+        && labels["spark-app-selector"] == of["spark-app-selector"]
+        && pod["metadata"]["namespace"] == executor["metadata"]["namespace"]
+        && pod["status"]["phase"] == "Running"
 }
 
 /// Each exit that is followed by a restart is reported before the next one, too, if no fault happened meanwhile.
@@ -484,11 +503,14 @@ fn check_fault_free_phase(cluster: &SimCluster, wrong: &mut Vec<String>) {
             goes.is_none_or(|goes| executor.removed.is_none_or(|removed| *goes > removed + REPORT_LIMIT))
         };
         let is_known = executor.known_by.iter().any(stays);
-        let (most, least) = (executor.exit_count(), if by_phase || !is_known { 0 } else { executor.exit_count() });
+        // A read of the pod may show only the last of several exits during an interruption.
+        let may_merge = executor.former.iter().any(|former| was_cut(cluster, former.exited));
+        let is_any = by_phase || !is_known || may_merge;
+        let (most, least) = (executor.exit_count(), if is_any { 0 } else { executor.exit_count() });
         if !(least..=most).contains(&reports.len()) || reports.iter().any(|report| report.possibly_reported) {
             wrong.push(format!("{} exited {most} times without faults, reported: {reports:?}", executor.name));
         }
-        if by_phase {
+        if by_phase || may_merge {
             continue;
         }
         let mut truths: Vec<_> = executor.former.iter().map(|former| (former.exited, former.cause)).collect();

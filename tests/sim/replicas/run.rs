@@ -156,6 +156,33 @@ fn follower_that_has_observed_every_exit_leads_before_a_younger_one() {
     assert_eq!((first, younger), ([true, false], true));
 }
 
+#[test]
+fn of_two_replicas_that_write_an_expired_lease_one_leads() {
+    check_race();
+}
+
+/// Two replicas find the Lease of a dead leader expired, and write it at the same time.
+pub fn check_race() {
+    let (most, last) = with_one_replica(async |cluster| {
+        cluster.start_replica();
+        cluster.start_replica();
+        until("a replica leads", || cluster.replicas[&0].leads()).await;
+        until("the others have listed pods", || [1, 2].iter().all(|at| cluster.replicas[at].is_complete())).await;
+        for connection in &cluster.connections[1..] {
+            connection.set_slow("PUT leases", Duration::from_millis(500));
+        }
+        drop(cluster.replicas.remove(&0)); // It is killed.
+        let (mut most, mut last) = (0, 0);
+        for _ in 0..600 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            last = cluster.replicas.values().filter(|replica| replica.leads()).count();
+            most = most.max(last);
+        }
+        (most, last)
+    });
+    assert_eq!((most, last), (1, 1));
+}
+
 /// Runs a scenario with one replica that polls every 5 s.
 fn with_one_replica<T>(scenario: impl AsyncFnOnce(&mut SimCluster) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
