@@ -102,10 +102,7 @@ fn memory(recorded: &Recorded) -> bool {
     let before = rss();
     let mut store = Store::default();
     for number in 0..EXECUTORS {
-        store.apply(
-            Change::Pods(PodChange::Observed(recorded.observation(number, 1000, "Running", 0))),
-            Timestamp::UNIX_EPOCH,
-        );
+        store.apply(Change::Pods(PodChange::Observed(recorded.observation(number, 1000, "Running", 0))));
     }
     let each = (rss() - before) / EXECUTORS as f64;
     println!(
@@ -120,7 +117,7 @@ fn memory(recorded: &Recorded) -> bool {
 fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
     let mut trace = Trace::new(recorded, apps, true);
     let mut store = Store::default();
-    store.apply(trace.beginning(), Timestamp::UNIX_EPOCH);
+    store.apply(trace.beginning());
     let begin = Instant::now();
     let id = store.subscribe(Duration::from_secs(1), Notify::OnChange, begin);
     drop(store.take(id, begin));
@@ -130,7 +127,7 @@ fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
     let (mut events, mut half) = (0, 0.0);
     let took = loop {
         for _ in 0..256 {
-            store.apply(trace.next(), Timestamp::UNIX_EPOCH);
+            store.apply(trace.next());
         }
         events += 256;
         let now = Instant::now();

@@ -60,8 +60,8 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
     let all = all.into_iter().filter_map(|seen| seen.view).collect();
     let now = Now { at: clock::instant(), wall: clock::now() };
     let mut store = Store::default();
-    store.apply(Change::Pods(PodChange::Listed(all)), now.wall);
-    let (left_out, unread) = look_up(client, &mut store, now).await;
+    store.apply(Change::Pods(PodChange::Listed(all)));
+    let (left_out, unread) = look_up(client, &mut store).await;
     let history = history(&mut store, now);
     Ok(Listing { snapshot: store.snapshot().clone(), history, left_out, unread })
 }
@@ -122,11 +122,7 @@ pub async fn unselected_pod(
 /// Reads by name what the labelled pods do not say, as the controller does: the drivers without labels that own executors, the workloads
 /// between them, the drivers' configurations, quotas, and what schedulers state about pods that wait. What may not be read is not known.
 /// Returns what was left out because there is too much of it, and what could not be read.
-async fn look_up(
-    client: &kube::Client,
-    store: &mut Store,
-    now: Now,
-) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
+async fn look_up(client: &kube::Client, store: &mut Store) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
     let policies = Policies::default();
     let keys: Vec<_> = store.snapshot().apps.keys().cloned().collect();
     let mut done: BTreeSet<Lookup> = BTreeSet::new();
@@ -166,7 +162,7 @@ async fn look_up(
                 let change =
                     if matches!(answer, LookupResult::Failed) { None } else { answer.learned(read, Vec::new()) };
                 if let Some(change) = change {
-                    store.apply(Change::Related(change), now.wall);
+                    store.apply(Change::Related(change));
                 }
             }
         }

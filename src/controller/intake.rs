@@ -159,7 +159,6 @@ impl Observation {
         self.incoming_list = None;
         self.list_completed = true;
         self.tombstones.list_finished();
-        self.store.refreshed(now.wall);
         if self.synced.insert(PODS) {
             self.news.requeue = true;
         }

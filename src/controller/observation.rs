@@ -128,8 +128,8 @@ impl Observation {
     pub(super) fn next_due(&self, polls: bool, now: Instant) -> Option<Instant> {
         let has_parts = !self.inbox.is_empty() || self.confirmations.has_proven() || self.confirmations.is_comparing();
         let parts = has_parts.then_some(now);
-        let exits = self.store.next_of(self.exit_subscriber, now).filter(|_| self.synced.contains(PODS));
-        let subscribers = self.store.next_of(self.plan_subscriber, now).into_iter().chain(exits);
+        let exits = self.store.next(self.exit_subscriber, now).filter(|_| self.synced.contains(PODS));
+        let subscribers = self.store.next(self.plan_subscriber, now).into_iter().chain(exits);
         let poll = self.polls.next().filter(|_| polls);
         self.confirmations.next_due(now).into_iter().chain(parts).chain(subscribers).chain(poll).min()
     }
@@ -165,7 +165,6 @@ impl Observation {
         exits.list_at(polled.version());
         self.confirmations.begin_comparison(polled, delta, now);
         self.continue_comparison();
-        self.store.refreshed(now.wall);
     }
 
     /// The watch of pods is interrupted.
@@ -251,12 +250,12 @@ impl Observation {
                 };
                 let kinds: Vec<&'static str> = self.snapshot().listed.iter().copied().filter(changed).collect();
                 for kind in kinds {
-                    self.store.apply(Change::Related(RelatedChange::Unlisted(kind)), now.wall);
+                    self.store.apply(Change::Related(RelatedChange::Unlisted(kind)));
                 }
             }
             _ => {}
         }
-        for removed in self.store.apply(change, now.wall) {
+        for removed in self.store.apply(change) {
             self.tombstones.add_unselected(&removed.executor.uid, removed.executor.version.clone());
             // The deletion of an exited executor needs no confirmation; a live one may still exist.
             if removed.executor.state.is_final() {

@@ -2,7 +2,7 @@
 //! (`docs/spark.md#snapshot-store`).
 //!
 //! Pure: the time is an argument, and nothing runs here. A subscriber receives a [`Batch`] when it is due
-//! ([`Store::take`]) and reports the result ([`Store::done`], [`Store::failed`]); the owner of the store makes the calls.
+//! ([`Store::take`]) and says when it has processed it ([`Store::done`]); the owner of the store makes the calls.
 //!
 //! One difference from Spark is deliberate. There every update appends a whole snapshot to every subscriber's queue, so a
 //! subscriber that stalls makes the queue grow with the events. Here a batch is coalesced: the newest snapshot, the
@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indexmap::{IndexMap, IndexSet};
-use jiff::Timestamp;
 use smol_str::SmolStr;
 
 use super::change::{Change, Delta, Ended, PodChange, RemovedExecutor};
@@ -26,8 +25,6 @@ use crate::spark::ids::{AppKey, PodKey, is_newer};
 pub struct Batch {
     /// The newest snapshot.
     pub snapshot: Snapshot,
-    /// When the newest full list was read; `None` before the first.
-    pub full: Option<Timestamp>,
     /// Applications that changed.
     pub touched: IndexSet<AppKey>,
     /// Executors, by uid, as they were first observed in a final state.
@@ -96,22 +93,15 @@ struct Subscriber {
 #[derive(Debug, Default)]
 pub struct Store {
     snapshot: Snapshot,
-    full: Option<Timestamp>,
     /// The resourceVersion up to which the watch of pods has delivered everything.
-    set_position: Option<SmolStr>,
+    shown_version: Option<SmolStr>,
     subscribers: Vec<Subscriber>,
-    stopped: bool,
 }
 
 impl Store {
     /// The current snapshot.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
-    }
-
-    /// When the newest full list was read.
-    pub fn full(&self) -> Option<Timestamp> {
-        self.full
     }
 
     /// Adds a subscriber. Its first batch is due immediately and contains the current snapshot.
@@ -129,14 +119,11 @@ impl Store {
 
     /// Applies a change. Returns executors that may still exist; their removal is not published yet: a list may be older than
     /// what was observed, and a pod whose labels changed leaves a watch by label. After a GET: [`Store::executor_removed`].
-    pub fn apply(&mut self, change: Change, now: Timestamp) -> Vec<RemovedExecutor> {
-        if matches!(change, Change::Pods(PodChange::Listed(_))) {
-            self.full = Some(now);
-        }
+    pub fn apply(&mut self, change: Change) -> Vec<RemovedExecutor> {
         let mut delta = self.snapshot.apply(change);
         for ended in &mut delta.ended {
             // The watch would have delivered an earlier exit.
-            if let Some(shown) = &self.set_position
+            if let Some(shown) = &self.shown_version
                 && ended.after.as_ref().is_none_or(|after| is_newer(shown, after))
             {
                 ended.after = Some(shown.clone());
@@ -151,12 +138,7 @@ impl Store {
 
     /// The watch of pods has delivered everything up to this resourceVersion.
     pub fn shown(&mut self, version: &str) {
-        self.set_position = Some(version.into());
-    }
-
-    /// A poll read the full list.
-    pub fn refreshed(&mut self, at: Timestamp) {
-        self.full = Some(at);
+        self.shown_version = Some(version.into());
     }
 
     /// Prunes what the snapshot does not use any more.
@@ -178,7 +160,7 @@ impl Store {
     }
 
     fn record(&mut self, delta: &Delta) {
-        for subscriber in self.subscribers.iter_mut().filter(|_| !self.stopped) {
+        for subscriber in &mut self.subscribers {
             subscriber.pending.add(delta);
             // A batch is processed in parts, and must not grow meanwhile.
             subscriber.notified |= subscriber.pending.ended.len() + subscriber.pending.removed.len() >= LARGE;
@@ -194,7 +176,7 @@ impl Store {
 
     /// The batch of a subscriber, if it is due and is not being called already.
     pub fn take(&mut self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Batch> {
-        let subscriber = self.subscribers.get_mut(at).filter(|subscriber| !self.stopped && !subscriber.running)?;
+        let subscriber = self.subscribers.get_mut(at).filter(|subscriber| !subscriber.running)?;
         let expects_call = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
         if !(subscriber.notified || (subscriber.next <= now && expects_call)) {
             return None;
@@ -203,7 +185,7 @@ impl Store {
         // A notification during the call counts for the next batch: none is lost.
         subscriber.notified = false;
         let pending = std::mem::take(&mut subscriber.pending);
-        Some(Batch { snapshot: self.snapshot.clone(), full: self.full, ..pending })
+        Some(Batch { snapshot: self.snapshot.clone(), ..pending })
     }
 
     /// A subscriber has processed its batch. The next is due one interval later.
@@ -214,44 +196,10 @@ impl Store {
         }
     }
 
-    /// A subscriber has failed: one interval later it receives the same batch again, with later changes. Spark drops the batch.
-    pub fn failed(&mut self, id: SubscriberId, batch: Batch, now: Instant) {
-        self.done(id, now);
-        let Some(subscriber) = self.subscribers.get_mut(id.0) else { return };
-        let later = std::mem::replace(&mut subscriber.pending, Batch { snapshot: Snapshot::default(), ..batch });
-        let before = &mut subscriber.pending;
-        before.touched.extend(later.touched);
-        for (uid, end) in later.ended {
-            if before.ended.contains_key(&uid) {
-                before.ended_again.entry(uid).or_default().push(end);
-            } else {
-                before.ended.insert(uid, end);
-            }
-        }
-        before.revived.extend(later.revived);
-        for (uid, ends) in later.ended_again {
-            before.ended_again.entry(uid).or_default().extend(ends);
-        }
-        before.removed.extend(later.removed);
-    }
-
-    /// When the next subscriber is due; `None` if only a change can make one due.
-    pub fn next(&self, now: Instant) -> Option<Instant> {
-        (0..self.subscribers.len()).filter_map(|at| self.next_of(SubscriberId(at), now)).min()
-    }
-
     /// When this subscriber is due; `None` if only a change can make it due.
-    pub fn next_of(&self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Instant> {
-        let subscriber = self.subscribers.get(at).filter(|subscriber| !self.stopped && !subscriber.running)?;
+    pub fn next(&self, SubscriberId(at): SubscriberId, now: Instant) -> Option<Instant> {
+        let subscriber = self.subscribers.get(at).filter(|subscriber| !subscriber.running)?;
         let expects_call = subscriber.calls == Notify::Always || !subscriber.pending.is_empty();
         if subscriber.notified { Some(now) } else { expects_call.then_some(subscriber.next) }
-    }
-
-    /// Stops: no subscriber is called any more, and no changes are kept.
-    pub fn stop(&mut self) {
-        self.stopped = true;
-        for subscriber in &mut self.subscribers {
-            subscriber.pending = Batch::default();
-        }
     }
 }

@@ -30,7 +30,7 @@ impl ReportHarness {
     }
 
     fn apply(&mut self, change: Change) -> &mut ReportHarness {
-        self.store.apply(change, self.now.wall);
+        self.store.apply(change);
         self.now.at += Duration::from_secs(1);
         self.now.wall += Duration::from_secs(1);
         let batch = self.store.take(self.id, self.now.at).unwrap();

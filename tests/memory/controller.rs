@@ -2,7 +2,6 @@
 //! counts.
 
 use allocation_counter::measure;
-use jiff::Timestamp;
 use spark_usher::snapshot::{Change, PodChange, Store};
 
 use crate::pods::Recorded;
@@ -104,7 +103,7 @@ fn bytes_per_executor() {
     let measured = measure(|| {
         for number in 0..EXECUTORS {
             let observation = recorded.observation(number, EXECUTORS / 100, "Running", 0);
-            store.apply(Change::Pods(PodChange::Observed(observation)), Timestamp::UNIX_EPOCH);
+            store.apply(Change::Pods(PodChange::Observed(observation)));
         }
     });
     let each = measured.bytes_current as f64 / EXECUTORS as f64;
