@@ -52,7 +52,7 @@ pub(super) async fn clients(
     let mut file = ClientCaFile::new(file, every);
     let clients = file.first(names).await.map_err(|error| anyhow::anyhow!("--client-ca {shown}: {error}"))?;
     let (followed, metrics, stop) = (clients.clone(), metrics.clone(), supervisor.token().clone());
-    supervisor.spawn("client CA", async move {
+    supervisor.run("client CA", async move {
         let reloaded = |outcome: Result<(), BadClientCa>| {
             let result = match outcome {
                 Ok(()) => {
@@ -67,7 +67,6 @@ pub(super) async fn clients(
             metrics.certificate_reloads.with_label_values(&[result]).inc();
         };
         file.run(followed, stop, reloaded).await;
-        Ok(())
     });
     Ok(Some(clients))
 }
@@ -102,9 +101,8 @@ pub(super) async fn serve(source: CertificateSource, context: Context<'_>) -> an
             let shown = format!("{} and {}", certificate.display(), key.display());
             let mut files = Files::new(certificate, key, every);
             take(files.first().await.map_err(|error| anyhow::anyhow!("{shown}: {error}"))?);
-            supervisor.spawn("certificate files", async move {
+            supervisor.run("certificate files", async move {
                 files.run(stop, |outcome| reloaded(outcome, &shown, &counted, &take)).await;
-                Ok(())
             });
         }
         CertificateSource::Managed(managed) => {
@@ -112,10 +110,7 @@ pub(super) async fn serve(source: CertificateSource, context: Context<'_>) -> an
             let kept = certificates::run(client, managed, leadership, metrics.cluster.clone(), stop, move |outcome| {
                 reloaded(outcome, &shown, &counted, &take);
             });
-            supervisor.spawn("certificates", async move {
-                kept.await;
-                Ok(())
-            });
+            supervisor.run("certificates", kept);
         }
     }
     Ok(serving)

@@ -130,11 +130,10 @@ impl App {
             let (policies, seen) = (policies.clone(), changed.clone());
             let (metrics, stop) = (metrics.files.clone(), stop.clone());
             let shown = reloader.path();
-            supervisor.spawn("policy file", async move {
+            supervisor.run("policy file", async move {
                 reloader
                     .run(stop, |outcome| apply_reload(outcome, &shown, (&policies, &seen), &dry_run, &metrics))
                     .await;
-                Ok(())
             });
         }
 
@@ -160,17 +159,11 @@ impl App {
         let (webhook, metrics_address) = (secure.address(), plain.address());
         let own = Arc::new(ArcSwapOption::empty());
         let asking = account::run(options.cluster.client.clone(), own.clone(), stop.clone());
-        supervisor.spawn("own account", async move {
-            asking.await;
-            Ok(())
-        });
+        supervisor.run("own account", asking);
         if let Some(name) = options.validating_policies {
             let (client, policies, own) = (options.cluster.client.clone(), policies.clone(), own.clone());
             let comparing = cluster_policies::run(client, name, policies, own, metrics.cluster.clone(), stop.clone());
-            supervisor.spawn("validating policies", async move {
-                comparing.await;
-                Ok(())
-            });
+            supervisor.run("validating policies", comparing);
         }
         let state = ReviewState {
             snapshot: snapshot.clone(),

@@ -93,53 +93,32 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
     macro_rules! watch {
         ($name:literal, $source:expr) => {
             let watching = watch::run(client.clone(), $source, sink.clone(), stop.clone());
-            supervisor.spawn($name, async move {
-                watching.await;
-                Ok(())
-            });
+            supervisor.run($name, watching);
         };
     }
     if let Some((signing, ready)) = inputs.signing.clone() {
         let outputs = Outputs { changes: sink.changes.clone(), ready, metrics: inputs.metrics.clone() };
         let (account, leading) = (inputs.account.clone(), inputs.leadership.clone());
         let keeping = signing::run(client.clone(), signing, account, leading, outputs, stop.clone());
-        supervisor.spawn("signing key", async move {
-            keeping.await;
-            Ok(())
-        });
+        supervisor.run("signing key", keeping);
     }
     let (restart_watch, restarts) = channel::channel(0);
     let watching = watch::run_pods(client.clone(), restarts, sink.clone(), stop.clone());
-    supervisor.spawn("watch pods", async move {
-        watching.await;
-        Ok(())
-    });
+    supervisor.run("watch pods", watching);
     watch!("watch namespaces", watch::Namespaces);
     let following =
         watch_nodes(client.clone(), inputs.policies.clone(), inputs.dry_run.clone(), sink.clone(), stop.clone());
-    supervisor.spawn("watch nodes", async move {
-        following.await;
-        Ok(())
-    });
+    supervisor.run("watch nodes", following);
     watch!("watch services", watch::Services);
     watch!("watch priority classes", watch::PriorityClasses);
     let (apis, served) = channel::channel(None);
     for scheduler in gang::TABLE.iter().filter(|scheduler| !scheduler.apis.is_empty()) {
         let watching = watch_groups(client.clone(), scheduler.kind, served.clone(), sink.clone(), stop.clone());
-        supervisor.spawn("watch podgroups", async move {
-            watching.await;
-            Ok(())
-        });
+        supervisor.run("watch podgroups", watching);
     }
     let discovering = discovery::run(client.clone(), sink.changes, apis, stop.clone());
-    supervisor.spawn("discovery", async move {
-        discovering.await;
-        Ok(())
-    });
-    supervisor.spawn("reconcile", async move {
-        Box::pin(EventLoop::new(inputs, restart_watch).run(received, stop)).await;
-        Ok(())
-    });
+    supervisor.run("discovery", discovering);
+    supervisor.run("reconcile", Box::pin(EventLoop::new(inputs, restart_watch).run(received, stop)));
 }
 
 /// Watches Nodes while the policy file wants their faults recorded.

@@ -135,7 +135,7 @@ impl Replica {
         let channels = Channels { state: self.election, contact, reported: reported_seen };
         let electing = lease::run(cluster.client.clone(), election, channels, metrics.clone(), shutdown.clone());
         let (left, stop) = (shutdown.clone(), supervisor.token().clone());
-        supervisor.spawn("lease", async move {
+        supervisor.run("lease", async move {
             // A supervisor that stops without a cancelled `shutdown` releases the Lease too.
             let stopped = async {
                 stop.cancelled().await;
@@ -148,7 +148,6 @@ impl Replica {
                 () = stopped => {}
             }
             stop.cancelled().await;
-            Ok(())
         });
         let inputs = Inputs {
             client: cluster.client,

@@ -36,6 +36,14 @@ impl Supervisor {
         self.tasks.spawn(async move { (name, task.await) });
     }
 
+    /// Starts a task that cannot fail. It must run until the token is cancelled.
+    pub fn run(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn(name, async move {
+            task.await;
+            Ok(())
+        });
+    }
+
     /// Waits for the first task that ends before it is cancelled, and returns which one and why.
     pub async fn first_failure(&mut self) -> anyhow::Error {
         loop {
@@ -87,10 +95,7 @@ mod tests {
     async fn task_that_exits_before_stop_is_a_failure() {
         let mut supervisor = Supervisor::default();
         let stop = supervisor.token().clone();
-        supervisor.spawn("good", async move {
-            stop.cancelled().await;
-            Ok(())
-        });
+        supervisor.run("good", stop.cancelled_owned());
         supervisor.spawn("bad", async { Ok(()) });
         assert_eq!(supervisor.first_failure().await.to_string(), "task bad exited unexpectedly");
         supervisor.stop().await.unwrap();

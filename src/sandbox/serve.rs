@@ -274,23 +274,14 @@ fn routes(api: &Arc<Api>, trusts: bool) -> Router {
 fn run_controllers(api: &Arc<Api>, options: &Options, supervisor: &mut Supervisor) {
     let stop = supervisor.token().clone();
     let (collected, until) = (api.clone(), stop.clone());
-    supervisor.spawn("garbage collector", async move {
-        garbage::run(collected, until).await;
-        Ok(())
-    });
+    supervisor.run("garbage collector", garbage::run(collected, until));
     if options.pods != Pods::Left {
         let (scheduled, until) = (api.clone(), stop.clone());
-        supervisor.spawn("simulated scheduler", async move {
-            scheduler::run(scheduled, until).await;
-            Ok(())
-        });
+        supervisor.run("simulated scheduler", scheduler::run(scheduled, until));
     }
     if options.pods == Pods::Run {
         let run = api.clone();
-        supervisor.spawn("simulated kubelet", async move {
-            kubelet::run(run, stop).await;
-            Ok(())
-        });
+        supervisor.run("simulated kubelet", kubelet::run(run, stop));
     }
 }
 
