@@ -84,10 +84,19 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_part)
 }
 
-/// An enum whose values are words on the wire, each with one sentence for people, its documentation: `ALL` in the order of the documented
-/// table, `of`, `as_str` and `text`.
-macro_rules! word_enum {
-    ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])+ $value:ident = $word:literal;)+ }) => {
+/// A closed vocabulary: an enum whose values are words on the wire, each with one sentence for people, its documentation. `ALL` has the
+/// order of the documented table. A vocabulary may have columns, which each row states by name:
+///
+/// ```text
+/// vocabulary! {
+///     /// Why.
+///     Why { /// What to do. remedy: &'static str }
+///     /// It is full.
+///     Full = "full" { remedy: "Wait." };
+/// }
+/// ```
+macro_rules! vocabulary {
+    ($(#[$meta:meta])* $name:ident $($(#[doc = $doc:literal])+ $value:ident = $word:literal;)+) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
@@ -96,11 +105,11 @@ macro_rules! word_enum {
 
         impl $name {
             /// Every value, in the order of its table in the documentation.
-            pub const ALL: &'static [$name] = &[$($name::$value,)+];
+            pub const ALL: [$name; [$($word),+].len()] = [$($name::$value),+];
 
             /// The value of a word on the wire.
             pub fn of(word: &str) -> Option<$name> {
-                $name::ALL.iter().copied().find(|value| value.as_str() == word)
+                $name::ALL.into_iter().find(|value| value.as_str() == word)
             }
 
             /// The word on the wire.
@@ -114,8 +123,33 @@ macro_rules! word_enum {
             }
         }
     };
+    (
+        $(#[$meta:meta])* $name:ident { $($(#[doc = $about:literal])+ $column:ident: $type:ty),+ $(,)? }
+        $($(#[doc = $doc:literal])+ $value:ident = $word:literal { $($cells:tt)+ };)+
+    ) => {
+        $crate::text::vocabulary! { $(#[$meta])* $name $($(#[doc = $doc])+ $value = $word;)+ }
+
+        const _: () = {
+            struct Row {
+                $($column: $type,)+
+            }
+
+            impl $name {
+                fn row(self) -> Row {
+                    match self { $($name::$value => Row { $($cells)+ },)+ }
+                }
+
+                $(
+                    $(#[doc = $about])+
+                    pub fn $column(self) -> $type {
+                        self.row().$column
+                    }
+                )+
+            }
+        };
+    };
 }
-pub(crate) use word_enum;
+pub(crate) use vocabulary;
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use super::cause_group::CauseGroup;
 use crate::snapshot::Executor;
 use crate::spark::diagnostics::{ContainerKind, ContainerStateKind, Ended, PodDiagnostics, ReasonAndMessage};
 use crate::spark::state::ExecutorPodState;
-use crate::text::word_enum;
+use crate::text::vocabulary;
 
 /// How an executor left the snapshot, or that it has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,90 +42,75 @@ impl Blame {
     }
 }
 
-macro_rules! causes {
-    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $phrase:literal, $blame:ident, $group:ident;)+) => {
-        word_enum! {
-            /// Why. One closed set, used as a metric label, in Events and by `why`.
-            Cause { $($(#[doc = $doc])+ $name = $word;)+ }
-        }
-
-        impl Cause {
-            /// What happened to the executor, in a few words for people.
-            pub fn phrase(self) -> &'static str {
-                match self { $(Cause::$name => $phrase,)+ }
-            }
-
-            /// Who caused the exit. Spark's own view is a separate part of an exit.
-            pub fn blame(self) -> Blame {
-                match self { $(Cause::$name => Blame::$blame,)+ }
-            }
-
-            /// Whether the application caused the exit.
-            pub fn by_app(self) -> bool {
-                self.blame() == Blame::Application
-            }
-
-            /// Where to look for the remedy.
-            pub fn group(self) -> CauseGroup {
-                match self { $(Cause::$name => CauseGroup::$group,)+ }
-            }
-
-            /// Whether the exit is abnormal: such exits cause Events.
-            pub fn is_abnormal(self) -> bool {
-                self.group() != CauseGroup::Expected
-            }
-        }
-    };
-}
-
-causes! {
+vocabulary! {
+    /// Why. One closed set, used as a metric label, in Events and by `why`.
+    Cause {
+        /// What happened to the executor, in a few words for people.
+        phrase: &'static str,
+        /// Who caused the exit. Spark's own view is a separate part of an exit.
+        blame: Blame,
+        /// Where to look for the remedy.
+        group: CauseGroup,
+    }
     /// The executor exited with code 0.
-    Completed = "completed", "completed", Application, Expected;
+    Completed = "completed" { phrase: "completed", blame: Blame::Application, group: CauseGroup::Expected };
     /// The executor exited with a code other than 0.
-    Error = "error", "failed with an error", Application, Application;
+    Error = "error" { phrase: "failed with an error", blame: Blame::Application, group: CauseGroup::Application };
     /// The driver exited, and the executor exited with code 1 when it lost the connection.
-    DriverLost = "driver-lost", "lost its driver", Others, Expected;
+    DriverLost = "driver-lost" { phrase: "lost its driver", blame: Blame::Others, group: CauseGroup::Expected };
     /// The JVM ran out of memory and exited (exit code 52).
-    JvmOom = "jvm-oom", "out of memory (JVM)", Application, Memory;
+    JvmOom = "jvm-oom" { phrase: "out of memory (JVM)", blame: Blame::Application, group: CauseGroup::Memory };
     /// The kernel killed the executor for exceeding the memory limit of its container.
-    OomKilled = "oom-killed", "out of memory (container)", Application, Memory;
+    OomKilled = "oom-killed" { phrase: "out of memory (container)", blame: Blame::Application, group: CauseGroup::Memory };
     /// A signal killed the executor, and it is unknown who sent it: no OOM kill, eviction or deletion is reported. Raise
     /// spark.executor.memoryOverhead, and look into the kernel log of the node (dmesg).
-    Killed = "killed", "killed, sender unknown", Unknown, Unexplained;
+    Killed = "killed" { phrase: "killed, sender unknown", blame: Blame::Unknown, group: CauseGroup::Unexplained };
     /// Another container of the pod failed.
-    CompanionFailed = "companion-failed", "another container failed", Others, Application;
+    CompanionFailed = "companion-failed" { phrase: "another container failed", blame: Blame::Others, group: CauseGroup::Application };
     /// An init container of the pod failed.
-    InitFailed = "init-failed", "init container failed", Application, Application;
+    InitFailed = "init-failed" { phrase: "init container failed", blame: Blame::Application, group: CauseGroup::Application };
     /// The container could not be started: its command, its configuration or a mount is invalid.
-    NeverStarted = "never-started", "container could not start", Application, Application;
+    NeverStarted = "never-started" { phrase: "container could not start", blame: Blame::Application, group: CauseGroup::Application };
     /// The node's container runtime failed to start the container: a device, a hook, or the runtime itself.
-    RuntimeError = "runtime-error", "container runtime failed", Others, Cluster;
+    RuntimeError = "runtime-error" { phrase: "container runtime failed", blame: Blame::Others, group: CauseGroup::Cluster };
     /// The image was never pulled.
-    ImageNeverPulled = "image-never-pulled", "image was not pulled", Application, Application;
+    ImageNeverPulled = "image-never-pulled" { phrase: "image was not pulled", blame: Blame::Application, group: CauseGroup::Application };
     /// The executor was evicted: its node ran short of a resource, or a client used the eviction API.
-    Evicted = "evicted", "evicted", Others, Cluster;
+    Evicted = "evicted" { phrase: "evicted", blame: Blame::Others, group: CauseGroup::Cluster };
     /// The executor used more local storage than its pod may: an emptyDir volume or its ephemeral-storage reached its limit.
-    StorageExceeded = "storage-exceeded", "local storage exceeded", Application, Application;
+    StorageExceeded = "storage-exceeded" { phrase: "local storage exceeded", blame: Blame::Application, group: CauseGroup::Application };
     /// The executor's node got a NoExecute taint: it was not ready, or it is being drained.
-    NodeTainted = "node-tainted", "node drained or not ready", Others, Cluster;
+    NodeTainted = "node-tainted" { phrase: "node drained or not ready", blame: Blame::Others, group: CauseGroup::Cluster };
     /// A pod of higher priority preempted the executor.
-    Preempted = "preempted", "preempted", Others, Cluster;
+    Preempted = "preempted" { phrase: "preempted", blame: Blame::Others, group: CauseGroup::Cluster };
     /// The executor's node was lost.
-    NodeLost = "node-lost", "node lost", Others, Cluster;
+    NodeLost = "node-lost" { phrase: "node lost", blame: Blame::Others, group: CauseGroup::Cluster };
     /// The executor's node was shut down.
-    NodeShutdown = "node-shutdown", "node shut down", Others, Cluster;
+    NodeShutdown = "node-shutdown" { phrase: "node shut down", blame: Blame::Others, group: CauseGroup::Cluster };
     /// The kubelet rejected the pod: the scheduler and the node disagreed about what fits.
-    AdmissionRefused = "admission-refused", "rejected by a kubelet", Others, Cluster;
+    AdmissionRefused = "admission-refused" { phrase: "rejected by a kubelet", blame: Blame::Others, group: CauseGroup::Cluster };
     /// The pod ran longer than its activeDeadlineSeconds.
-    DeadlineExceeded = "deadline-exceeded", "deadline exceeded", Application, Application;
+    DeadlineExceeded = "deadline-exceeded" { phrase: "deadline exceeded", blame: Blame::Application, group: CauseGroup::Application };
     /// The pod was deleted.
-    Deleted = "deleted", "deleted", Others, Expected;
+    Deleted = "deleted" { phrase: "deleted", blame: Blame::Others, group: CauseGroup::Expected };
     /// A recovery rule of spark-usher deleted the pod.
-    DeletedByRule = "deleted-by-rule", "deleted by a recovery rule", Others, Cluster;
+    DeletedByRule = "deleted-by-rule" { phrase: "deleted by a recovery rule", blame: Blame::Others, group: CauseGroup::Cluster };
     /// The pod no longer exists, and the watch did not show its deletion.
-    Vanished = "vanished", "vanished", Unknown, Unexplained;
+    Vanished = "vanished" { phrase: "vanished", blame: Blame::Unknown, group: CauseGroup::Unexplained };
     /// The executor failed, and its pod does not show why.
-    Unexplained = "unexplained", "failed for an unknown reason", Unknown, Unexplained;
+    Unexplained = "unexplained" { phrase: "failed for an unknown reason", blame: Blame::Unknown, group: CauseGroup::Unexplained };
+}
+
+impl Cause {
+    /// Whether the application caused the exit.
+    pub fn by_app(self) -> bool {
+        self.blame() == Blame::Application
+    }
+
+    /// Whether the exit is abnormal: such exits cause Events.
+    pub fn is_abnormal(self) -> bool {
+        self.group() != CauseGroup::Expected
+    }
 }
 
 impl std::fmt::Display for Cause {

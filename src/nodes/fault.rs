@@ -11,7 +11,7 @@ use crate::lifecycle::exit::Exit;
 use crate::snapshot::Executor;
 use crate::spark::diagnostics::{PodDiagnostics, ReasonAndMessage};
 use crate::spark::ids::AppKey;
-use crate::text::{truncated, word_enum};
+use crate::text::{truncated, vocabulary};
 
 /// The words of a kubelet whose CPU manager has no free CPUs although the scheduler saw some: in a `PreStartContainer` hook
 /// (kubelets before 1.18, kubernetes#63018), later in the refusal of a pod (kubernetes#92436).
@@ -60,51 +60,37 @@ const MIN_UNIQUE: usize = 12;
 /// The longest text of a fault that is kept.
 const MAX_WORDS: usize = 300;
 
-macro_rules! kinds {
-    ($($(#[doc = $doc:literal])+ $name:ident = $word:literal, $by_pod:literal, $cure:literal;)+) => {
-        word_enum! {
-            /// What a node did to an executor.
-            FaultKind { $($(#[doc = $doc])+ $name = $word;)+ }
-        }
-
-        impl FaultKind {
-            /// Whether a pod often causes it itself, by what it requests or mounts: then it counts against a node only if the
-            /// application has executors that run elsewhere.
-            pub fn may_be_by_pod(self) -> bool {
-                match self { $(FaultKind::$name => $by_pod,)+ }
-            }
-
-            /// What to do about it.
-            pub fn cure(self) -> &'static str {
-                match self { $(FaultKind::$name => $cure,)+ }
-            }
-        }
-    };
-}
-
-kinds! {
+vocabulary! {
+    /// What a node did to an executor.
+    FaultKind {
+        /// Whether a pod often causes it itself, by what it requests or mounts: then it counts against a node only if the application has
+        /// executors that run elsewhere.
+        may_be_by_pod: bool,
+        /// What to do about it.
+        cure: &'static str,
+    }
     /// Its kubelet refused executors because it lacks a resource that their scheduler had seen free.
-    OutOfResource = "out-of-resource", false, "usually two schedulers place pods on one node: give the batch pods of a node to one scheduler, or separate nodes by taints or node pools";
+    OutOfResource = "out-of-resource" { may_be_by_pod: false, cure: "usually two schedulers place pods on one node: give the batch pods of a node to one scheduler, or separate nodes by taints or node pools" };
     /// Its CPU manager has no free CPUs although the scheduler saw some.
-    CpuManager = "cpu-manager", false, "the state of the CPU manager is stale: drain the node, stop the kubelet, delete /var/lib/kubelet/cpu_manager_state, start the kubelet; init containers with whole CPUs leak theirs (kubernetes#112228)";
+    CpuManager = "cpu-manager" { may_be_by_pod: false, cure: "the state of the CPU manager is stale: drain the node, stop the kubelet, delete /var/lib/kubelet/cpu_manager_state, start the kubelet; init containers with whole CPUs leak theirs (kubernetes#112228)" };
     /// Its topology manager refused executors.
-    Topology = "topology", true, "the scheduler does not know the node's NUMA topology: use a topology-aware scheduler, requests that fit one NUMA node, or the policy best-effort";
+    Topology = "topology" { may_be_by_pod: true, cure: "the scheduler does not know the node's NUMA topology: use a topology-aware scheduler, requests that fit one NUMA node, or the policy best-effort" };
     /// A device plugin of its kubelet failed, or has no healthy device.
-    Device = "device", true, "restart the device plugin, and check the devices (for GPUs: nvidia-smi)";
+    Device = "device" { may_be_by_pod: true, cure: "restart the device plugin, and check the devices (for GPUs: nvidia-smi)" };
     /// Its kubelet refused executors for another reason.
-    Refused = "refused", true, "see the kubelet's message: labels, ports or features of the node differ from what the scheduler saw";
+    Refused = "refused" { may_be_by_pod: true, cure: "see the kubelet's message: labels, ports or features of the node differ from what the scheduler saw" };
     /// It did not create the containers of executors that are bound to it: no pod sandbox, no network, or a volume that is not mounted.
-    NotStarted = "not-started", true, "kubectl describe pod names the step: network plugin, volume, or container runtime; restart the runtime if it does not answer";
+    NotStarted = "not-started" { may_be_by_pod: true, cure: "kubectl describe pod names the step: network plugin, volume, or container runtime; restart the runtime if it does not answer" };
     /// Its container runtime cannot create or start containers.
-    ContainerError = "container-error", true, "check the container runtime and its disk (journalctl -u containerd or crio)";
+    ContainerError = "container-error" { may_be_by_pod: true, cure: "check the container runtime and its disk (journalctl -u containerd or crio)" };
     /// It cannot pull images.
-    ImageError = "image-error", true, "check the node's disk, its registry credentials and its way to the registry";
+    ImageError = "image-error" { may_be_by_pod: true, cure: "check the node's disk, its registry credentials and its way to the registry" };
     /// It evicted executors because it ran short of a resource of its own.
-    Pressure = "pressure", false, "kubectl describe node shows the condition; check what uses the resource beside pods, and the reserved resources of the kubelet";
+    Pressure = "pressure" { may_be_by_pod: false, cure: "kubectl describe node shows the condition; check what uses the resource beside pods, and the reserved resources of the kubelet" };
     /// A signal killed executors on it, and it is unknown who sent it: no OOM kill, eviction or deletion is reported.
-    Killed = "killed", true, "raise spark.executor.memoryOverhead, and look into the kernel log of the node (dmesg): if the kernel ran out of memory, reserve memory for the system (kubelet systemReserved), or let pods request what they use";
+    Killed = "killed" { may_be_by_pod: true, cure: "raise spark.executor.memoryOverhead, and look into the kernel log of the node (dmesg): if the kernel ran out of memory, reserve memory for the system (kubelet systemReserved), or let pods request what they use" };
     /// It was lost: its kubelet stopped answering.
-    Lost = "lost", false, "check the machine and its kubelet";
+    Lost = "lost" { may_be_by_pod: false, cure: "check the machine and its kubelet" };
 }
 
 impl std::fmt::Display for FaultKind {

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::snapshot::Stage;
+use crate::text::vocabulary;
 
 /// Settings of the recovery, for the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,81 +113,56 @@ pub struct Budget {
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-macro_rules! rules {
-    ($($(#[doc = $doc:literal])+ $name:ident = $key:literal, $acts:literal, $mode:ident, $after:expr, $count:literal;)+) => {
-        /// A recovery rule.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum RecoveryRule {
-            $($(#[doc = $doc])+ $name,)+
-        }
-
-        impl RecoveryRule {
-            /// Every rule, in the order of the table in docs/recovery.md.
-            pub const ALL: [RecoveryRule; [$($key),+].len()] = [$(RecoveryRule::$name),+];
-
-            /// Its key in the policy file, and the value of the metric label `rule`.
-            pub fn as_str(self) -> &'static str {
-                match self { $(RecoveryRule::$name => $key,)+ }
-            }
-
-            /// What it finds, in one sentence.
-            pub fn text(self) -> &'static str {
-                match self { $(RecoveryRule::$name => concat!($($doc),+).trim_ascii(),)+ }
-            }
-
-            /// Whether there is a pod that it could delete.
-            pub fn can_act(self) -> bool {
-                match self { $(RecoveryRule::$name => $acts,)+ }
-            }
-
-            /// Whether it deletes a pod only if the pod's driver has answered one of its last two polls.
-            pub fn needs_view(self) -> bool {
-                matches!(self, RecoveryRule::Stuck | RecoveryRule::Unregistered | RecoveryRule::GivenUp)
-            }
-
-            /// Whether only a new view of the driver can make its condition hold.
-            fn follows_views(self) -> bool {
-                matches!(self, RecoveryRule::GivenUp | RecoveryRule::Vanished)
-            }
-
-            /// Whether it deletes a pod only if drivers are polled: it asks the driver before.
-            pub fn needs_polls(self) -> bool {
-                self.needs_view() || self == RecoveryRule::Hopeless
-            }
-
-            /// Its settings if the policy file has none.
-            pub fn defaults(self) -> RuleSettings {
-                match self {
-                    $(RecoveryRule::$name => RuleSettings {
-                        mode: Mode::$mode, after: $after, budget: Budget { count: $count, per: HOUR },
-                    },)+
-                }
-            }
-        }
-    };
+vocabulary! {
+    /// A recovery rule. Its word is its key in the policy file, and the value of the metric label `rule`.
+    RecoveryRule {
+        /// Whether there is a pod that it could delete.
+        can_act: bool,
+        /// Its settings if the policy file has none.
+        defaults: RuleSettings,
+    }
+    /// An executor is bound to a node and has not started.
+    Stuck = "stuck" { can_act: true, defaults: settings(Mode::Warn, MINUTE.saturating_mul(10), 5) };
+    /// An executor runs and has not registered with its driver.
+    Unregistered = "unregistered" { can_act: true, defaults: settings(Mode::Warn, MINUTE.saturating_mul(5), 5) };
+    /// An executor runs although its driver has removed it.
+    GivenUp = "givenUp" { can_act: true, defaults: settings(Mode::Warn, Duration::ZERO, 5) };
+    /// A driver still counts on an executor whose pod no longer exists.
+    Vanished = "vanished" { can_act: false, defaults: settings(Mode::Warn, Duration::ZERO, 0) };
+    /// An application wants executors and has none.
+    Hopeless = "hopeless" { can_act: true, defaults: settings(Mode::Warn, MINUTE.saturating_mul(30), 1) };
+    /// A driver's Spark container exited or stopped its SparkContext, and its pod runs on.
+    ZombieDriver = "zombieDriver" { can_act: true, defaults: settings(Mode::Warn, MINUTE.saturating_mul(10), 1) };
+    /// An executor exists although its driver is gone.
+    Orphans = "orphans" { can_act: true, defaults: settings(Mode::Act, MINUTE.saturating_mul(5), 1000) };
+    /// A kubelet rejected or evicted an executor, and its pod remains.
+    Refused = "refused" { can_act: true, defaults: settings(Mode::Act, HOUR, 1000) };
+    /// An executor still exists although the grace period of its deletion is over.
+    Terminating = "terminating" { can_act: true, defaults: settings(Mode::Warn, MINUTE, 5) };
+    /// A PodGroup that had started waits again.
+    Groups = "groups" { can_act: false, defaults: settings(Mode::Warn, MINUTE.saturating_mul(5), 0) };
 }
 
-rules! {
-    /// An executor is bound to a node and has not started.
-    Stuck = "stuck", true, Warn, MINUTE.saturating_mul(10), 5;
-    /// An executor runs and has not registered with its driver.
-    Unregistered = "unregistered", true, Warn, MINUTE.saturating_mul(5), 5;
-    /// An executor runs although its driver has removed it.
-    GivenUp = "givenUp", true, Warn, Duration::ZERO, 5;
-    /// A driver still counts on an executor whose pod no longer exists.
-    Vanished = "vanished", false, Warn, Duration::ZERO, 0;
-    /// An application wants executors and has none.
-    Hopeless = "hopeless", true, Warn, MINUTE.saturating_mul(30), 1;
-    /// A driver's Spark container exited or stopped its SparkContext, and its pod runs on.
-    ZombieDriver = "zombieDriver", true, Warn, MINUTE.saturating_mul(10), 1;
-    /// An executor exists although its driver is gone.
-    Orphans = "orphans", true, Act, MINUTE.saturating_mul(5), 1000;
-    /// A kubelet rejected or evicted an executor, and its pod remains.
-    Refused = "refused", true, Act, HOUR, 1000;
-    /// An executor still exists although the grace period of its deletion is over.
-    Terminating = "terminating", true, Warn, MINUTE, 5;
-    /// A PodGroup that had started waits again.
-    Groups = "groups", false, Warn, MINUTE.saturating_mul(5), 0;
+/// Settings with a number of deletions in an hour.
+fn settings(mode: Mode, after: Duration, count: u32) -> RuleSettings {
+    RuleSettings { mode, after, budget: Budget { count, per: HOUR } }
+}
+
+impl RecoveryRule {
+    /// Whether it deletes a pod only if the pod's driver has answered one of its last two polls.
+    pub fn needs_view(self) -> bool {
+        matches!(self, RecoveryRule::Stuck | RecoveryRule::Unregistered | RecoveryRule::GivenUp)
+    }
+
+    /// Whether only a new view of the driver can make its condition hold.
+    fn follows_views(self) -> bool {
+        matches!(self, RecoveryRule::GivenUp | RecoveryRule::Vanished)
+    }
+
+    /// Whether it deletes a pod only if drivers are polled: it asks the driver before.
+    pub fn needs_polls(self) -> bool {
+        self.needs_view() || self == RecoveryRule::Hopeless
+    }
 }
 
 /// How the leader polls running drivers for their view of their executors.

@@ -22,28 +22,27 @@ use crate::policy::RecoveryRule;
 use crate::snapshot::{Executor, Stage};
 use crate::spark::ids::AppKey;
 use crate::spark::resources::ResourceList;
-use crate::text::word_enum;
+use crate::text::vocabulary;
 
-word_enum! {
+vocabulary! {
     /// Why an executor did no work.
-    WasteCause {
-        /// It is on a node although its driver is gone.
-        Orphaned = "orphaned";
-        /// It is on a node while its gang has not started: others of it wait.
-        Gang = "gang";
-        /// A node rejected it: from its creation until then.
-        Refused = "refused";
-        /// It is bound to a node and has not started within the time of the rule `stuck`.
-        Stuck = "stuck";
-        /// It runs and has not registered with its driver within the time of the rule `unregistered`.
-        Unregistered = "unregistered";
-        /// It runs although its driver has removed it.
-        GivenUp = "given-up";
-        /// Its Spark container has exited, and another container of its pod runs on.
-        Lingering = "lingering";
-        /// Its node does not respond, or does not terminate it.
-        Node = "node";
-    }
+    WasteCause
+    /// It is on a node although its driver is gone.
+    Orphaned = "orphaned";
+    /// It is on a node while its gang has not started: others of it wait.
+    Gang = "gang";
+    /// A node rejected it: from its creation until then.
+    Refused = "refused";
+    /// It is bound to a node and has not started within the time of the rule `stuck`.
+    Stuck = "stuck";
+    /// It runs and has not registered with its driver within the time of the rule `unregistered`.
+    Unregistered = "unregistered";
+    /// It runs although its driver has removed it.
+    GivenUp = "given-up";
+    /// Its Spark container has exited, and another container of its pod runs on.
+    Lingering = "lingering";
+    /// Its node does not respond, or does not terminate it.
+    Node = "node";
 }
 
 /// Resources that were requested, each multiplied by the time.

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
 
 use super::layout::{Kind, address, ago, badge, encoded, id, lasting_only, text};
-use crate::text::{first_line, harmless};
+use crate::text::{first_line, harmless, vocabulary};
 use crate::views::{AppReport, AppStatus, Lacking};
 
 /// How many applications one page has.
@@ -36,80 +36,81 @@ pub struct AppsQuery {
     pub page: usize,
 }
 
-macro_rules! words {
-    ($(#[doc = $title:literal])+ $kind:ident { $($(#[$meta:meta])+ $name:ident = $word:literal $text:literal;)+ }) => {
-        $(#[doc = $title])+
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub enum $kind {
-            $($(#[$meta])+ $name,)+
-        }
-
-        impl $kind {
-            const ALL: &'static [$kind] = &[$($kind::$name,)+];
-
-            fn as_str(self) -> &'static str {
-                match self { $($kind::$name => $word,)+ }
-            }
-
-            fn text(self) -> &'static str {
-                match self { $($kind::$name => $text,)+ }
-            }
-        }
-
-        impl From<&str> for $kind {
-            /// The default for any other word.
-            fn from(word: &str) -> $kind {
-                $kind::ALL.iter().copied().find(|one| one.as_str() == word).unwrap_or_default()
-            }
-        }
-    };
-}
-
-words! {
+vocabulary! {
     /// Which applications are shown, by how they are.
     Filter {
-        /// Those that have not ended; with a search all.
-        #[default]
-        Usual = "" "not ended, or found";
-        /// Those that have not ended.
-        Active = "active" "not ended";
-        /// Those with anything wrong.
-        Wrong = "wrong" "with anything wrong";
-        /// Those that lack executors.
-        Lacks = "lacks" "lack executors";
-        /// Those whose driver failed, or is gone while executors are left.
-        Failed = "failed" "driver failed or gone";
-        /// Those with findings of recovery rules.
-        Findings = "findings" "with findings";
-        /// Those with abnormal exits.
-        Exits = "exits" "with abnormal exits";
-        /// Those of which it is not known how many executors they want, or who their driver is.
-        Unknown = "unknown" "target or driver unknown";
-        /// Those that have ended.
-        Ended = "ended" "ended";
-        /// All.
-        All = "all" "all";
+        /// Its name on the page.
+        label: &'static str,
+    }
+    /// Those that have not ended; with a search all.
+    Usual = "" { label: "not ended, or found" };
+    /// Those that have not ended.
+    Active = "active" { label: "not ended" };
+    /// Those with anything wrong.
+    Wrong = "wrong" { label: "with anything wrong" };
+    /// Those that lack executors.
+    Lacks = "lacks" { label: "lack executors" };
+    /// Those whose driver failed, or is gone while executors are left.
+    Failed = "failed" { label: "driver failed or gone" };
+    /// Those with findings of recovery rules.
+    Findings = "findings" { label: "with findings" };
+    /// Those with abnormal exits.
+    Exits = "exits" { label: "with abnormal exits" };
+    /// Those of which it is not known how many executors they want, or who their driver is.
+    Unknown = "unknown" { label: "target or driver unknown" };
+    /// Those that have ended.
+    Ended = "ended" { label: "ended" };
+    /// All.
+    All = "all" { label: "all" };
+}
+
+vocabulary! {
+    /// What orders applications.
+    Sort {
+        /// Its name on the page.
+        label: &'static str,
+    }
+    /// What is wrong first.
+    Status = "status" { label: "Status" };
+    /// Their name.
+    Name = "name" { label: "Application" };
+    /// Their namespace.
+    Namespace = "namespace" { label: "Namespace" };
+    /// The number of running executors.
+    Executors = "executors" { label: "Executors" };
+    /// What is wrong, in words.
+    Why = "why" { label: "Why" };
+    /// Since when they are as they are, the latest first.
+    Since = "since" { label: "Since" };
+    /// When they started, the latest first.
+    Started = "started" { label: "Started" };
+}
+
+impl From<&str> for Filter {
+    /// The default for any other word.
+    fn from(word: &str) -> Filter {
+        Filter::of(word).unwrap_or_default()
     }
 }
 
-words! {
-    /// What orders applications.
-    Sort {
-        /// What is wrong first.
-        #[default]
-        Status = "status" "Status";
-        /// Their name.
-        Name = "name" "Application";
-        /// Their namespace.
-        Namespace = "namespace" "Namespace";
-        /// The number of running executors.
-        Executors = "executors" "Executors";
-        /// What is wrong, in words.
-        Why = "why" "Why";
-        /// Since when they are as they are, the latest first.
-        Since = "since" "Since";
-        /// When they started, the latest first.
-        Started = "started" "Started";
+#[expect(clippy::derivable_impls, reason = "the rows of a vocabulary have no attributes")]
+impl Default for Filter {
+    fn default() -> Filter {
+        Filter::Usual
+    }
+}
+
+impl From<&str> for Sort {
+    /// The default for any other word.
+    fn from(word: &str) -> Sort {
+        Sort::of(word).unwrap_or_default()
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the rows of a vocabulary have no attributes")]
+impl Default for Sort {
+    fn default() -> Sort {
+        Sort::Status
     }
 }
 
@@ -261,15 +262,15 @@ pub(super) fn form(apps: &[AppReport], query: &AppsQuery) -> Markup {
             }
             label { span { "Show" }
                 select name="status" {
-                    @for one in Filter::ALL { option value=(one.as_str()) selected[query.status == *one] { (one.text()) } }
+                    @for one in Filter::ALL { option value=(one.as_str()) selected[query.status == one] { (one.label()) } }
                 }
             }
             // Where there is no head of the table: on a phone.
             label.order { span { "Order" }
                 select name="sort" {
                     @for by in Sort::ALL { @for reversed in [false, true] {
-                        @let order = Order { by: *by, reversed };
-                        @if !reversed || order == query.sort { option value=(order.word()) selected[order == query.sort] { (by.text()) @if reversed { ", reversed" } } }
+                        @let order = Order { by, reversed };
+                        @if !reversed || order == query.sort { option value=(order.word()) selected[order == query.sort] { (by.label()) @if reversed { ", reversed" } } }
                     } }
                 }
             }
@@ -368,7 +369,7 @@ fn head(query: &AppsQuery) -> Markup {
                 @let is_current = query.sort.by == by;
                 @let next = Order { by, reversed: is_current && !query.sort.reversed };
                 th scope="col" class={ "col-" (by.as_str()) } aria-sort=[is_current.then_some(query.sort.direction())] {
-                    a href=(link(&AppsQuery { sort: next, page: 0, ..query.clone() })) { (by.text()) }
+                    a href=(link(&AppsQuery { sort: next, page: 0, ..query.clone() })) { (by.label()) }
                 }
             }
         } }

@@ -13,7 +13,7 @@ pub(super) fn cause(word: &str) -> &str {
 
 /// Why an executor did no work, or the rule that ended that.
 pub(super) fn waste(word: &str) -> &str {
-    let rule = || RecoveryRule::ALL.into_iter().find(|rule| rule.as_str() == word).map(RecoveryRule::text);
+    let rule = || RecoveryRule::of(word).map(RecoveryRule::text);
     WasteCause::of(word).map(WasteCause::text).or_else(rule).unwrap_or(word)
 }
 
