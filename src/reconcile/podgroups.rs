@@ -339,7 +339,7 @@ fn update(
     owner: Option<PodIdentity>,
 ) -> Vec<Action> {
     let mut actions = Vec::new();
-    let have = count(&group.spec);
+    let have = group.size().map(to_u32);
     let (mut patch, mut reason) = (Map::new(), None);
     if api.count_mutable || have.is_none() {
         if let Some(changed) = group::spec_patch(&group.spec, &spec) {
@@ -582,12 +582,6 @@ fn expects_more(context: &PlanContext<'_>, key: &GroupKey, named: &GroupMembers<
     };
     let first = named.set.counts.iter().find(placed).and_then(|counts| group_of(context, &counts.template.scheduling));
     first.is_none_or(|(first, _)| first == *key)
-}
-
-/// The count in a PodGroup's spec, whichever scheduler's field contains it.
-fn count(spec: &Value) -> Option<u32> {
-    let count = spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount"))?;
-    count.as_u64().map(to_u32)
 }
 
 fn lowered(key: &GroupKey, have: u32, desired: &DesiredGroup) -> String {

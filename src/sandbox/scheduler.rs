@@ -17,6 +17,7 @@ use super::state::Api;
 use super::store::{Key, Stored};
 use crate::json::{at, entries, list, list_mut, text};
 use crate::runtime::clock;
+use crate::snapshot::group_size;
 use crate::spark::node_terms::{Term, Work};
 use crate::spark::quantity::Quantity;
 use crate::spark::resources::ResourceList;
@@ -177,8 +178,7 @@ fn gang(api: &Api, pod: &Value) -> Gang {
         let Some(found) = found.map(|found| found.value()) else {
             return Gang::Waits(format!("PodGroup {name} does not exist"));
         };
-        let min = at(&found, &["spec", "minMember"]).or_else(|| found.pointer("/spec/schedulingPolicy/gang/minCount"));
-        let min = min.and_then(Value::as_u64).unwrap_or(1) as usize;
+        let min = at(&found, &["spec"]).and_then(group_size).unwrap_or(1) as usize;
         let mut min_resources = ResourceList::default();
         for (name, amount) in entries(&found, &["spec", "minResources"]) {
             min_resources.set(name, amount.parse().unwrap_or(Quantity::ZERO));

@@ -21,6 +21,11 @@ impl Template {
         }
     }
 
+    /// Whether a StatefulSet, a Deployment or another object that is no pod creates the executors.
+    pub fn has_workload(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| !owner.is_pod())
+    }
+
     /// The pod of another namespace that created the executors, if that is proven.
     pub fn pod_elsewhere(&self, is_proven: bool) -> Option<PodIdentity> {
         let (namespace, name, uid) = self.proven_creator(is_proven)?.pod_elsewhere()?;

@@ -77,7 +77,12 @@ pub struct Group {
 impl Group {
     /// The number of members that it waits for.
     pub fn size(&self) -> Option<u64> {
-        let at = |pointer: &str| self.spec.pointer(pointer)?.as_u64();
-        at("/minMember").or_else(|| at("/schedulingPolicy/gang/minCount"))
+        group_size(&self.spec)
     }
+}
+
+/// The number of members in the spec of a PodGroup, whichever scheduler's field contains it.
+pub fn group_size(spec: &serde_json::Value) -> Option<u64> {
+    let at = |pointer: &str| spec.pointer(pointer)?.as_u64();
+    at("/minMember").or_else(|| at("/schedulingPolicy/gang/minCount"))
 }

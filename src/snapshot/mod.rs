@@ -35,7 +35,7 @@ pub use facts::{
     SchedulingKeys, ServiceOwner, Template, driver_host,
 };
 pub use generated::signed_name;
-pub use group::{Group, GroupApi, GroupKey, ServedApis};
+pub use group::{Group, GroupApi, GroupKey, ServedApis, group_size};
 pub use index::{CreatorIndex, TemplateCounts};
 pub(crate) use index::{is_orphan, is_undeleted};
 pub use node::{Node, Share, room};

@@ -60,12 +60,9 @@ pub(super) fn is_driver_known(executor: &Executor) -> bool {
     executor.counted_creator().is_some_and(Creator::is_object) || executor.template.owner.is_some()
 }
 
-/// An executor that a StatefulSet or Deployment creates is never deleted: its controller would create it again.
-pub(super) fn not_of_workload(executor: &Executor) -> Result<(), NoRemedy> {
-    match executor.template.owner.as_ref().is_some_and(|owner| !owner.is_pod()) {
-        true => Err(NoRemedy::Workload),
-        false => Ok(()),
-    }
+/// A pod that a StatefulSet or Deployment creates is never deleted: its controller would create it again.
+pub(super) fn not_of_workload(has_workload: bool) -> Result<(), NoRemedy> {
+    if has_workload { Err(NoRemedy::Workload) } else { Ok(()) }
 }
 
 /// Whether a driver that keeps its executors keeps this one. If not: whether that rests on the driver's end.
@@ -166,7 +163,7 @@ pub(super) fn by_view(
     executor: &Executor,
     effect: &'static str,
 ) -> Result<Remedy, NoRemedy> {
-    not_of_workload(executor)?;
+    not_of_workload(executor.template.has_workload())?;
     let Some(id) = executor.exec_id.map(u64::from) else { return Err(NoRemedy::NoExecId) };
     if !of.set.is_certain || !matches!(of.set.driver, DriverLiveness::Alive(_)) {
         return Err(NoRemedy::UnknownDriver);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::context::{RuleContext, SetContext};
+use super::context::{RuleContext, SetContext, not_of_workload};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
@@ -42,7 +42,7 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
                 context.ago(since)
             );
             let remedy = Remedy { check: Check::Version, effect: "its pod ends" };
-            context.about_driver(RULE, driver, since, message, not_of_workload(driver).map(|()| remedy))
+            context.about_driver(RULE, driver, since, message, not_of_workload(driver.has_workload).map(|()| remedy))
         });
     }
     state.does_not_linger(&driver.uid);
@@ -100,19 +100,11 @@ fn give_up(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &DriverPod) -
     if !in_cluster {
         return Err(NoRemedy::NotInCluster);
     }
-    not_of_workload(driver)?;
+    not_of_workload(driver.has_workload)?;
     let Some((view, poll)) = &of.view else { return Err(context.no_view()) };
     if view.executors().iter().any(|row| row.is_active) {
         return Err(NoRemedy::Registered);
     }
     let check = Check::NoExecutors(Box::new(poll.clone()));
     Ok(Remedy { check, effect: "its application fails and can be submitted again" })
-}
-
-/// A driver that a Deployment or StatefulSet creates is never deleted: its controller would create it again.
-fn not_of_workload(driver: &DriverPod) -> Result<(), NoRemedy> {
-    if driver.has_workload {
-        return Err(NoRemedy::Workload);
-    }
-    Ok(())
 }

@@ -27,6 +27,12 @@ pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, state: &mut
         let ago = context.ago(gone.since);
         let message = format!("is {state}, although its driver, pod {pod}, which created it, has been gone for {ago}");
         let remedy = Remedy { check: Check::DriverGone(creator.pod), effect: "its resources are free again" };
-        context.about(RULE, executor, gone.since, message, not_of_workload(executor).map(|()| remedy))
+        context.about(
+            RULE,
+            executor,
+            gone.since,
+            message,
+            not_of_workload(executor.template.has_workload()).map(|()| remedy),
+        )
     })
 }

@@ -42,7 +42,7 @@ fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -
     if !of.set.is_certain {
         return Err(NoRemedy::UnknownDriver);
     }
-    not_of_workload(executor)?;
+    not_of_workload(executor.template.has_workload())?;
     kept(context, of, executor)?;
     let driver = executor.template.named_driver(context.key.namespace(), executor.is_proven);
     Ok(Remedy { check: Check::DriverGone(driver.ok_or(NoRemedy::Unproven)?), effect: "its resources are free again" })

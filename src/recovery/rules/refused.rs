@@ -41,7 +41,7 @@ pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &
 }
 
 fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
-    not_of_workload(executor)?;
+    not_of_workload(executor.template.has_workload())?;
     if !is_driver_known(executor) {
         return Err(NoRemedy::UnknownDriver);
     }

@@ -30,7 +30,8 @@ pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, seen: Insta
             (all, _) => (format!("blocked by finalizers: {} (on {node})", all.join(", ")), Err(NoRemedy::Finalizers)),
         };
         let remedy = if is_driver_known(executor) { remedy } else { Err(NoRemedy::UnknownDriver) };
-        let remedy = not_of_workload(executor).and(not_registered(context, executor)).and(remedy);
+        let remedy =
+            not_of_workload(executor.template.has_workload()).and(not_registered(context, executor)).and(remedy);
         let until = deletion.until.map_or_else(String::new, |until| format!(" at {until}"));
         let message = format!("still exists, although its grace period ended{until}; {held}");
         context.about(RULE, executor, since, message, remedy)

@@ -6,6 +6,7 @@ use super::plan::Setup;
 use crate::annotations;
 use crate::gang::{GroupKeyField, Membership, Shape};
 use crate::json::{at, entries, list, text};
+use crate::snapshot::group_size;
 use crate::spark::labels;
 
 /// Pods and PodGroup of one poll.
@@ -76,10 +77,9 @@ impl Observation {
         Some(text(group, &["metadata", "annotations", annotations::STARTED]) == "true")
     }
 
-    /// The count in the PodGroup, in the field of its scheduler.
+    /// The count in the PodGroup.
     pub(super) fn count(&self) -> Option<u64> {
-        let spec = at(self.group.as_ref()?, &["spec"])?;
-        spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount"))?.as_u64()
+        group_size(at(self.group.as_ref()?, &["spec"])?)
     }
 
     /// The schedulers' messages about the pods that wait, without duplicates.
