@@ -2,6 +2,7 @@
 //! resourceVersion: the API server rejects a stale plan (409), and the next plan uses what the watch shows.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::core::{ApiResource, DynamicObject, Status};
 use serde_json::{Value, json};
 
-use super::action_text::{describe, group_refused, object};
 use super::driver_api::DriverApi;
 use super::evidence::{BatchReads, EvidenceReader};
 use super::forbidden::Forbidden;
+use super::group_refused::group_refused;
 use super::lease::Leadership;
 use super::limit::{Limiter, Priority};
 use super::metrics::Metrics;
@@ -84,11 +85,6 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Actions that are left for the next plan.
-    fn not_attempted(&mut self, actions: impl Iterator<Item = Action>) {
-        actions.for_each(|action| self.ended(&action, EARLIER));
-    }
-
     /// An action ended; without a reason why not, it was executed, or may have been.
     fn ended(&mut self, action: &Action, not_executed: impl Into<Option<&'static str>>) {
         if let Action::Recover(deletion) = action {
@@ -148,157 +144,30 @@ impl Writer {
     /// Executes the actions for one creator's executors of an application, in order. A failed action is retried with the next
     /// plan, and so is the rest of its kind after three failures; other kinds are executed all the same.
     pub async fn apply(&self, leadership: &Leadership, app: &AppKey, actions: Vec<Action>, dry_run: bool) -> Applied {
-        let mut applied = Applied::default();
-        let mut failures: HashMap<&'static str, u32> = HashMap::new();
-        let mut lookups = BatchReads::default();
+        let reads = BatchReads::new(leadership);
+        let mut batch =
+            Batch { writer: self, leadership, app, reads, failures: HashMap::new(), applied: Applied::default() };
         let mut actions = actions.into_iter();
         while let Some(action) = actions.next() {
-            let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
             if dry_run {
                 self.report_dry_run(app, &action);
-                applied.ended(&action, "lifecycle.dryRun is true");
-                continue;
-            }
-            let namespace = app.namespace();
-            let failed = failures.get(name).copied().unwrap_or_default();
-            if failed >= MAX_FAILURES_PER_KIND || self.is_forbidden(&action, namespace) {
-                applied.ended(&action, EARLIER);
-                continue;
-            }
-            match Box::pin(self.contradiction((leadership, &mut lookups), app, &action)).await {
-                Ok(None) => {}
-                Ok(Some(change)) => {
-                    self.count(name, "stale");
-                    applied.changes.extend(change);
-                    applied.ended(&action, not_confirmed(&action));
-                    continue;
-                }
-                Err(error) => {
-                    self.count(name, "failed");
-                    applied.ended(&action, not_confirmed(&action));
-                    tracing::warn!(%app, action = name, what = describe(&action), %error, "what may contradict the action cannot be read; retrying");
-                    applied.failed = true;
-                    *failures.entry(name).or_default() += 1;
-                    continue;
-                }
-            }
-            self.limiter.acquire(priority(&action)).await;
-            if self.is_forbidden(&action, namespace) {
-                // Another batch was refused meanwhile.
-                applied.ended(&action, EARLIER);
-                continue;
-            }
-            if !leadership.holds() {
-                applied.failed = true;
-                applied.not_attempted(std::iter::once(action).chain(actions));
-                return applied;
-            }
-            match call(REQUEST_TIMEOUT, self.act(leadership, app, &action, &mut lookups)).await {
-                Ok(ended) => {
-                    self.forbidden().allowed(name, namespace);
-                    self.forbidden().allowed(name, &object(&action));
-                    match ended {
-                        Outcome::Done(change) => {
-                            if !matches!(action, Action::RecordEvent(_)) {
-                                applied.wrote = true;
-                                self.count(name, "ok");
-                                tracing::info!(%app, action = name, reason = why, what = describe(&action), "action executed");
-                            }
-                            applied.changes.extend(change);
-                            applied.ended(&action, None);
-                            if let Action::Recover(deletion) = &action {
-                                applied.recovered.push(recover::deleted(app, deletion));
-                                self.events.record(leadership, &deletion.event).await;
-                            }
-                        }
-                        Outcome::Stale(change) => {
-                            self.count(name, "stale");
-                            applied.changes.extend(change);
-                            applied.ended(&action, Check::Version.failure());
-                        }
-                        Outcome::NotConfirmed(why, change) => {
-                            self.count(name, "stale");
-                            applied.changes.extend(change);
-                            applied.ended(&action, why);
-                        }
-                        Outcome::Refused(event) => {
-                            // The next plan requests it again, but must not do so immediately.
-                            applied.wrote = true;
-                            self.count(name, "refused");
-                            applied.ended(&action, REFUSED);
-                            if let Some(pod_event) = event {
-                                self.events.record(leadership, &pod_event).await;
-                            }
-                        }
-                    }
-                }
-                Err(error) => {
-                    let (change, event) =
-                        error.status().map_or((None, None), |status| group_refused(app, &action, status));
-                    applied.changes.extend(change);
-                    if let Some(pod_event) = event {
-                        self.events.record(leadership, &pod_event).await;
-                    }
-                    match client_error(&error) {
-                        Some(status) => {
-                            applied.wrote = true;
-                            self.count(name, "refused");
-                            applied.ended(&action, REFUSED);
-                            self.refused(leadership, app, &action, status).await;
-                        }
-                        None => {
-                            self.count(name, "failed");
-                            applied.ended(&action, None);
-                            tracing::warn!(%app, action = name, what = describe(&action), %error, "action failed; retrying");
-                            applied.failed = true;
-                            *failures.entry(name).or_default() += 1;
-                            if failures.values().sum::<u32>() >= MAX_FAILURES {
-                                applied.not_attempted(actions);
-                                return applied;
-                            }
-                        }
-                    }
-                }
+                batch.applied.ended(&action, "lifecycle.dryRun is true");
+            } else if batch.execute(&action).await.is_break() {
+                actions.by_ref().for_each(|action| batch.applied.ended(&action, EARLIER));
             }
         }
-        applied
-    }
-
-    /// Records that the API server rejected an action: it is retried with backoff, and that is logged once.
-    async fn refused(&self, leadership: &Leadership, app: &AppKey, action: &Action, status: &Status) {
-        let (name, message, code) = (action.name(), &*status.message, status.code);
-        // A missing permission affects all objects; a policy may deny one object.
-        let of =
-            if code == 403 && is_missing_permission(message) { app.namespace().to_owned() } else { object(action) };
-        if self.forbidden().refused(name, &of, clock::instant()) {
-            tracing::warn!(%app, action = name, what = describe(action), code, message, "the API server rejected the action; retrying with backoff");
-        }
-        if code != 403 {
-            return;
-        }
-        if let Action::Adopt { executor, seen, driver, .. } = action {
-            let message = format!("not adopted by {}: {message}", driver.key.name());
-            let pod_event =
-                PodEvent { pod: executor.clone(), uid: seen.uid.clone(), reason: Reason::AdoptionRefused, message };
-            self.events.record(leadership, &pod_event).await;
-        }
+        batch.applied
     }
 
     /// Logs an action that a dry run does not execute, each action once.
     fn report_dry_run(&self, app: &AppKey, action: &Action) {
         let (name, why) = (action.name(), action.reason().map_or("", Reason::as_str));
-        let what = describe(action);
+        let what = action.describe();
         if !self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert_new(hash_of(&(app, name, why, &what))) {
             return;
         }
         self.count(name, "dry-run");
         tracing::info!(%app, action = name, reason = why, what, "dry run: action not executed");
-    }
-
-    /// Whether the API server rejected this recently.
-    fn is_forbidden(&self, action: &Action, namespace: &str) -> bool {
-        let (mut forbidden, now) = (self.forbidden(), clock::instant());
-        forbidden.is_paused(action.name(), namespace, now) || forbidden.is_paused(action.name(), &object(action), now)
     }
 
     fn forbidden(&self) -> MutexGuard<'_, Forbidden> {
@@ -333,93 +202,8 @@ impl Writer {
         self.metrics.actions.with_label_values(&[action, result]).inc();
     }
 
-    async fn act(
-        &self,
-        leadership: &Leadership,
-        app: &AppKey,
-        action: &Action,
-        lookups: &mut BatchReads,
-    ) -> Result<Outcome> {
-        match action {
-            Action::CreateGroup { key, api, app, spec, owner, started } => {
-                self.create_group(key, api, app, spec, owner.as_ref(), *started, (leadership, lookups)).await
-            }
-            Action::PatchGroup { key, api, seen, patch, .. } => self.patch_group(key, api, seen, patch).await,
-            Action::DeleteGroup { key, api, seen, .. } => self.delete_group(key, api, seen).await,
-            Action::Adopt { executor, seen, driver, .. } => {
-                self.adopt(executor, seen, driver, (leadership, lookups)).await
-            }
-            Action::CleanUp { executor, seen, how, cause, .. } => self.finish(executor, seen, *how, *cause).await,
-            Action::Recover(deletion) => self.recover(app, deletion, leadership).await,
-            Action::RecordEvent(pod_event) => {
-                self.events.record(leadership, pod_event).await;
-                Ok(Outcome::Done(None))
-            }
-        }
-    }
-
-    /// Deletes a pod by a recovery rule, if what the rule found still holds.
-    async fn recover(&self, app: &AppKey, deletion: &Recover, leadership: &Leadership) -> Result<Outcome> {
-        let pod = &deletion.event.pod;
-        let mut params = guarded_deletion(&deletion.seen);
-        let not_confirmed = |found| Ok(Outcome::NotConfirmed(deletion.check.failure(), found));
-        match &deletion.check {
-            Check::Version | Check::DriverGone(..) => {}
-            Check::NoExecutors(poll) => {
-                if recover::has_executors(&self.client, app).await?
-                    || !recover::has_none_registered(&self.drivers, poll).await
-                {
-                    return not_confirmed(None);
-                }
-            }
-            Check::NotRegistered(poll, id) => {
-                if !recover::is_not_registered(&self.drivers, poll, *id).await {
-                    return not_confirmed(None);
-                }
-            }
-            Check::NodeGone(node) => {
-                if !recover::is_node_gone(&self.client, node).await? {
-                    return not_confirmed(None);
-                }
-                params.grace_period_seconds = Some(0);
-            }
-        }
-        if !leadership.holds() {
-            return Err(Error::NotLeading);
-        }
-        let pods: Api<Viewed<ObservedPod>> = self.objects(pod.namespace(), &resource("", "v1", "Pod", "pods"));
-        match pods.delete(pod.name(), &params).await {
-            // The watch shows the deletion.
-            Ok(_) => Ok(Outcome::Done(None)),
-            Err(error) => stale(error, None),
-        }
-    }
-
-    /// What contradicts an action that rests on the end of an executor's driver: logged, because only the edge has read it. The
-    /// executors of a driver that still runs are left to it.
-    async fn contradiction(
-        &self,
-        lookups: (&Leadership, &mut BatchReads),
-        app: &AppKey,
-        action: &Action,
-    ) -> Result<Option<Option<Change>>> {
-        let (executor, uid, driver) = match action {
-            Action::CleanUp { executor, seen, gone_driver: Some(driver), .. } => (executor, &seen.uid, driver),
-            Action::Recover(deletion) => match &deletion.check {
-                Check::DriverGone(driver) => (&deletion.event.pod, &deletion.seen.uid, driver),
-                _ => return Ok(None),
-            },
-            _ => return Ok(None),
-        };
-        let found = self.evidence.contradiction(lookups, app, (executor.name(), uid), driver).await?;
-        Ok(found.map(|(contradiction, change)| {
-            tracing::info!(%app, pod = %executor, %contradiction, "executor left alone");
-            change
-        }))
-    }
-
     /// Labels or deletes an executor that exited.
-    async fn finish(&self, executor: &PodKey, seen: &ObjectVersion, how: Cleanup, cause: Cause) -> Result<Outcome> {
+    async fn clean_up(&self, executor: &PodKey, seen: &ObjectVersion, how: Cleanup, cause: Cause) -> Result<Outcome> {
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         let outcome = match how {
             Cleanup::Label => {
@@ -444,55 +228,6 @@ impl Writer {
                 Ok(Outcome::Stale(Some(Change::Pods(PodChange::Gone(executor.clone(), seen.uid.clone())))))
             }
             Err(error) => stale(error, None),
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of one action")]
-    async fn create_group(
-        &self,
-        key: &GroupKey,
-        api: &GroupApi,
-        app: &AppKey,
-        spec: &Value,
-        owner: Option<&PodIdentity>,
-        started: bool,
-        lookups: (&Leadership, &mut BatchReads),
-    ) -> Result<Outcome> {
-        // If the driver was deleted just now, the garbage collector would delete the PodGroup immediately.
-        if let Some(owner) = owner {
-            let found = self.evidence.pod(lookups, &owner.key).await?;
-            if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
-                let pod = owner.key.clone();
-                let followed = found.map_or(ReferencedPod::Absent, ReferencedPod::Present);
-                return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
-                    pod,
-                    followed,
-                    vec![app.clone()],
-                )))));
-            }
-        }
-        let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
-        let mut metadata = json!({
-            "name": &*key.name, "namespace": &*key.namespace,
-            "labels": {annotations::MANAGED_BY: annotations::USHER, labels::APP_SELECTOR: app.selector()},
-        });
-        if let Some(map) = metadata.as_object_mut() {
-            if let Some(owner) = owner {
-                map.insert("ownerReferences".into(), json!([owner_reference(owner)]));
-            }
-            let fixed = GangScheduler::of_kind(key.scheduler).map_or(&[][..], |scheduler| scheduler.group_annotations);
-            let all = fixed.iter().copied().chain(started.then_some((annotations::STARTED, "true")));
-            let all: serde_json::Map<String, Value> = all.map(|(key, value)| (key.to_owned(), value.into())).collect();
-            if !all.is_empty() {
-                map.insert("annotations".into(), all.into());
-            }
-        }
-        let object = json!({"apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec});
-        let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
-        match groups.create(&params(), &object).await.map_err(Error::from) {
-            Ok(made) => Ok(Outcome::Done(group_change(key, &made))),
-            Err(Error::Conflict(_)) => self.already_there(key, &groups, owner).await,
-            Err(error) => Err(error),
         }
     }
 
@@ -561,16 +296,288 @@ impl Writer {
         }
     }
 
+    fn objects<K>(&self, namespace: &str, resource: &ApiResource) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
+    {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+}
+
+/// The actions for one creator's executors while they are executed.
+struct Batch<'b> {
+    writer: &'b Writer,
+    leadership: &'b Leadership,
+    app: &'b AppKey,
+    reads: BatchReads<'b>,
+    /// How many actions failed, by their names.
+    failures: HashMap<&'static str, u32>,
+    applied: Applied,
+}
+
+impl Batch<'_> {
+    /// Executes an action if nothing contradicts it. Breaks if all later ones wait for the next plan.
+    async fn execute(&mut self, action: &Action) -> ControlFlow<()> {
+        let failed = self.failures.get(action.name()).copied().unwrap_or_default();
+        if failed >= MAX_FAILURES_PER_KIND || self.is_forbidden(action) {
+            self.applied.ended(action, EARLIER);
+            return ControlFlow::Continue(());
+        }
+        match Box::pin(self.contradiction(action)).await {
+            Ok(None) => {}
+            Ok(Some(change)) => {
+                self.not_executed(action, "stale", change, not_confirmed(action));
+                return ControlFlow::Continue(());
+            }
+            Err(error) => {
+                self.failed(action, not_confirmed(action));
+                let (app, what) = (self.app, action.describe());
+                tracing::warn!(%app, action = action.name(), what, %error, "what may contradict the action cannot be read; retrying");
+                return ControlFlow::Continue(());
+            }
+        }
+        self.writer.limiter.acquire(priority(action)).await;
+        if self.is_forbidden(action) {
+            // Another batch was refused meanwhile.
+            self.applied.ended(action, EARLIER);
+            return ControlFlow::Continue(());
+        }
+        if !self.leadership.holds() {
+            self.applied.failed = true;
+            self.applied.ended(action, EARLIER);
+            return ControlFlow::Break(());
+        }
+        match call(REQUEST_TIMEOUT, self.act(action)).await {
+            Ok(outcome) => {
+                self.answered(action, outcome).await;
+                ControlFlow::Continue(())
+            }
+            Err(error) => self.refused(action, &error).await,
+        }
+    }
+
+    async fn answered(&mut self, action: &Action, outcome: Outcome) {
+        {
+            let mut forbidden = self.writer.forbidden();
+            forbidden.allowed(action.name(), self.app.namespace());
+            forbidden.allowed(action.name(), &action.object());
+        }
+        match outcome {
+            Outcome::Done(change) => {
+                if !matches!(action, Action::RecordEvent(_)) {
+                    self.applied.wrote = true;
+                    self.writer.count(action.name(), "ok");
+                    let reason = action.reason().map_or("", Reason::as_str);
+                    tracing::info!(app = %self.app, action = action.name(), reason, what = action.describe(), "action executed");
+                }
+                self.applied.changes.extend(change);
+                self.applied.ended(action, None);
+                if let Action::Recover(deletion) = action {
+                    self.applied.recovered.push(recover::deleted(self.app, deletion));
+                    self.record(&deletion.event).await;
+                }
+            }
+            Outcome::Stale(change) => self.not_executed(action, "stale", change, Check::Version.failure()),
+            Outcome::NotConfirmed(why, change) => self.not_executed(action, "stale", change, why),
+            Outcome::Refused(event) => {
+                // The next plan requests it again, but must not do so immediately.
+                self.applied.wrote = true;
+                self.not_executed(action, "refused", None, REFUSED);
+                if let Some(event) = event {
+                    self.record(&event).await;
+                }
+            }
+        }
+    }
+
+    /// The API server rejected an action, or did not answer.
+    async fn refused(&mut self, action: &Action, error: &Error) -> ControlFlow<()> {
+        let (change, event) = error.status().map_or((None, None), |status| group_refused(self.app, action, status));
+        self.applied.changes.extend(change);
+        if let Some(event) = event {
+            self.record(&event).await;
+        }
+        let Some(status) = client_error(error) else {
+            self.failed(action, None);
+            let (app, what) = (self.app, action.describe());
+            tracing::warn!(%app, action = action.name(), what, %error, "action failed; retrying");
+            let is_broken = self.failures.values().sum::<u32>() >= MAX_FAILURES;
+            return if is_broken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        };
+        self.applied.wrote = true;
+        self.not_executed(action, "refused", None, REFUSED);
+        self.note_refusal(action, status).await;
+        ControlFlow::Continue(())
+    }
+
+    /// Notes that the API server rejected an action: it is retried with backoff, and that is logged once.
+    async fn note_refusal(&self, action: &Action, status: &Status) {
+        let (name, message, code) = (action.name(), &*status.message, status.code);
+        // A missing permission affects all objects; a policy may deny one object.
+        let is_all = code == 403 && is_missing_permission(message);
+        let of = if is_all { self.app.namespace().to_owned() } else { action.object() };
+        if self.writer.forbidden().refused(name, &of, clock::instant()) {
+            let (app, what) = (self.app, action.describe());
+            tracing::warn!(%app, action = name, what, code, message, "the API server rejected the action; retrying with backoff");
+        }
+        if code != 403 {
+            return;
+        }
+        if let Action::Adopt { executor, seen, driver, .. } = action {
+            let message = format!("not adopted by {}: {message}", driver.key.name());
+            let (pod, uid) = (executor.clone(), seen.uid.clone());
+            self.record(&PodEvent { pod, uid, reason: Reason::AdoptionRefused, message }).await;
+        }
+    }
+
+    fn not_executed(&mut self, action: &Action, result: &str, change: Option<Change>, why: &'static str) {
+        self.writer.count(action.name(), result);
+        self.applied.changes.extend(change);
+        self.applied.ended(action, why);
+    }
+
+    fn failed(&mut self, action: &Action, why: impl Into<Option<&'static str>>) {
+        self.writer.count(action.name(), "failed");
+        self.applied.ended(action, why);
+        self.applied.failed = true;
+        *self.failures.entry(action.name()).or_default() += 1;
+    }
+
+    async fn record(&self, event: &PodEvent) {
+        self.writer.events.record(self.leadership, event).await;
+    }
+
+    /// Whether the API server rejected this recently.
+    fn is_forbidden(&self, action: &Action) -> bool {
+        let (mut forbidden, now) = (self.writer.forbidden(), clock::instant());
+        forbidden.is_paused(action.name(), self.app.namespace(), now)
+            || forbidden.is_paused(action.name(), &action.object(), now)
+    }
+
+    async fn act(&mut self, action: &Action) -> Result<Outcome> {
+        match action {
+            Action::CreateGroup { key, api, spec, owner, started, .. } => {
+                self.create_group((key, api), spec, owner.as_ref(), *started).await
+            }
+            Action::PatchGroup { key, api, seen, patch, .. } => self.writer.patch_group(key, api, seen, patch).await,
+            Action::DeleteGroup { key, api, seen, .. } => self.writer.delete_group(key, api, seen).await,
+            Action::Adopt { executor, seen, driver, .. } => self.adopt(executor, seen, driver).await,
+            Action::CleanUp { executor, seen, how, cause, .. } => {
+                self.writer.clean_up(executor, seen, *how, *cause).await
+            }
+            Action::Recover(deletion) => self.recover(deletion).await,
+            Action::RecordEvent(event) => {
+                self.record(event).await;
+                Ok(Outcome::Done(None))
+            }
+        }
+    }
+
+    /// Deletes a pod by a recovery rule, if what the rule found still holds.
+    async fn recover(&self, deletion: &Recover) -> Result<Outcome> {
+        let pod = &deletion.event.pod;
+        let mut params = guarded_deletion(&deletion.seen);
+        let not_confirmed = |found| Ok(Outcome::NotConfirmed(deletion.check.failure(), found));
+        match &deletion.check {
+            Check::Version | Check::DriverGone(..) => {}
+            Check::NoExecutors(poll) => {
+                if recover::has_executors(&self.writer.client, self.app).await?
+                    || !recover::has_none_registered(&self.writer.drivers, poll).await
+                {
+                    return not_confirmed(None);
+                }
+            }
+            Check::NotRegistered(poll, id) => {
+                if !recover::is_not_registered(&self.writer.drivers, poll, *id).await {
+                    return not_confirmed(None);
+                }
+            }
+            Check::NodeGone(node) => {
+                if !recover::is_node_gone(&self.writer.client, node).await? {
+                    return not_confirmed(None);
+                }
+                params.grace_period_seconds = Some(0);
+            }
+        }
+        if !self.leadership.holds() {
+            return Err(Error::NotLeading);
+        }
+        let pods: Api<Viewed<ObservedPod>> = self.writer.objects(pod.namespace(), &resource("", "v1", "Pod", "pods"));
+        match pods.delete(pod.name(), &params).await {
+            // The watch shows the deletion.
+            Ok(_) => Ok(Outcome::Done(None)),
+            Err(error) => stale(error, None),
+        }
+    }
+
+    /// What contradicts an action that rests on the end of an executor's driver: logged, because only the edge has read it. The
+    /// executors of a driver that still runs are left to it.
+    async fn contradiction(&mut self, action: &Action) -> Result<Option<Option<Change>>> {
+        let (executor, uid, driver) = match action {
+            Action::CleanUp { executor, seen, gone_driver: Some(driver), .. } => (executor, &seen.uid, driver),
+            Action::Recover(deletion) => match &deletion.check {
+                Check::DriverGone(driver) => (&deletion.event.pod, &deletion.seen.uid, driver),
+                _ => return Ok(None),
+            },
+            _ => return Ok(None),
+        };
+        let found =
+            self.writer.evidence.contradiction(&mut self.reads, self.app, (executor.name(), uid), driver).await?;
+        Ok(found.map(|(contradiction, change)| {
+            tracing::info!(app = %self.app, pod = %executor, %contradiction, "executor left alone");
+            change
+        }))
+    }
+
+    async fn create_group(
+        &mut self,
+        (key, api): (&GroupKey, &GroupApi),
+        spec: &Value,
+        owner: Option<&PodIdentity>,
+        started: bool,
+    ) -> Result<Outcome> {
+        // If the driver was deleted just now, the garbage collector would delete the PodGroup immediately.
+        if let Some(owner) = owner {
+            let found = self.writer.evidence.pod(&mut self.reads, &owner.key).await?;
+            if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
+                let pod = owner.key.clone();
+                let followed = found.map_or(ReferencedPod::Absent, ReferencedPod::Present);
+                return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
+                    pod,
+                    followed,
+                    vec![self.app.clone()],
+                )))));
+            }
+        }
+        let groups: Api<DynamicObject> = self.writer.objects(&key.namespace, &group_resource(api));
+        let mut metadata = json!({
+            "name": &*key.name, "namespace": &*key.namespace,
+            "labels": {annotations::MANAGED_BY: annotations::USHER, labels::APP_SELECTOR: self.app.selector()},
+        });
+        if let Some(map) = metadata.as_object_mut() {
+            if let Some(owner) = owner {
+                map.insert("ownerReferences".into(), json!([owner_reference(owner)]));
+            }
+            let fixed = GangScheduler::of_kind(key.scheduler).map_or(&[][..], |scheduler| scheduler.group_annotations);
+            let all = fixed.iter().copied().chain(started.then_some((annotations::STARTED, "true")));
+            let all: serde_json::Map<String, Value> = all.map(|(key, value)| (key.to_owned(), value.into())).collect();
+            if !all.is_empty() {
+                map.insert("annotations".into(), all.into());
+            }
+        }
+        let object = json!({"apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec});
+        let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+        match groups.create(&params(), &object).await.map_err(Error::from) {
+            Ok(made) => Ok(Outcome::Done(group_change(key, &made))),
+            Err(Error::Conflict(_)) => self.writer.already_there(key, &groups, owner).await,
+            Err(error) => Err(error),
+        }
+    }
+
     /// Adds the driver as an executor's owner, after a GET of the driver's pod: with a wrong uid the garbage collector deletes
     /// the executor.
-    async fn adopt(
-        &self,
-        executor: &PodKey,
-        seen: &ObjectVersion,
-        driver: &PodIdentity,
-        lookups: (&Leadership, &mut BatchReads),
-    ) -> Result<Outcome> {
-        let found = self.evidence.pod(lookups, &driver.key).await?;
+    async fn adopt(&mut self, executor: &PodKey, seen: &ObjectVersion, driver: &PodIdentity) -> Result<Outcome> {
+        let found = self.writer.evidence.pod(&mut self.reads, &driver.key).await?;
         let is_running = found.as_ref().is_some_and(|pod| {
             pod.uid == driver.uid && pod.phase == DriverPhase::Running && !pod.deleting && !pod.is_executor
         });
@@ -582,7 +589,8 @@ impl Writer {
                 message: format!("not adopted by {}: a GET found no such running pod", driver.key.name()),
             })));
         }
-        let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
+        let pods: Api<Viewed<ObservedPod>> =
+            self.writer.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         // Strategic: owners are merged by uid, so that an existing owner stays.
         let patch = json!({"metadata": {"ownerReferences": [owner_reference(driver)]}});
         let patch = Patch::Strategic(guarded(&patch, seen));
@@ -590,13 +598,6 @@ impl Writer {
             Ok(patched) => Ok(Outcome::Done(patched.view.map(|pod| Change::Pods(PodChange::Observed(pod))))),
             Err(error) => stale(error, None),
         }
-    }
-
-    fn objects<K>(&self, namespace: &str, resource: &ApiResource) -> Api<K>
-    where
-        K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
-    {
-        Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 }
 

@@ -33,24 +33,27 @@ pub(super) struct EvidenceReader {
 }
 
 /// What was read for a batch of actions about one application.
-#[derive(Default)]
-pub(super) struct BatchReads {
+pub(super) struct BatchReads<'l> {
+    leadership: &'l Leadership,
     found: Reads,
     is_listed: bool,
 }
 
+impl BatchReads<'_> {
+    /// Nothing yet; a read fails if the leadership has ended meanwhile: the action must not be written then.
+    pub(super) fn new(leadership: &Leadership) -> BatchReads<'_> {
+        BatchReads { leadership, found: Reads::default(), is_listed: false }
+    }
+}
+
 impl EvidenceReader {
-    /// A pod by name. An error if the leadership has ended meanwhile: the action must not be written then.
-    pub(super) async fn pod(
-        &self,
-        (leadership, reads): (&Leadership, &mut BatchReads),
-        pod: &PodKey,
-    ) -> Result<Option<Arc<DriverPod>>> {
+    /// A pod by name.
+    pub(super) async fn pod(&self, reads: &mut BatchReads<'_>, pod: &PodKey) -> Result<Option<Arc<DriverPod>>> {
         if let Some(found) = reads.found.pods.get(pod) {
             return Ok(found.clone());
         }
         let found = pod_named(&self.client, pod.namespace(), pod.name()).await?.map(Arc::new);
-        if !leadership.holds() {
+        if !reads.leadership.holds() {
             return Err(Error::NotLeading);
         }
         reads.found.pods.insert(pod.clone(), found.clone());
@@ -61,7 +64,7 @@ impl EvidenceReader {
     /// Every read counts in the rate limit, and has its own timeout.
     pub(super) async fn contradiction(
         &self,
-        (leadership, reads): (&Leadership, &mut BatchReads),
+        reads: &mut BatchReads<'_>,
         app: &AppKey,
         executor: (&str, &str),
         driver: &PodIdentity,
@@ -78,7 +81,7 @@ impl EvidenceReader {
         for pod in pods {
             if !reads.found.pods.contains_key(&pod) {
                 self.limiter.acquire(Priority::Cleanup).await;
-                call(REQUEST_TIMEOUT, self.pod((leadership, reads), &pod)).await?;
+                call(REQUEST_TIMEOUT, self.pod(reads, &pod)).await?;
             }
         }
         if let Some(address) = address.filter(|address| !reads.found.at_address.contains_key(address)) {
@@ -86,7 +89,7 @@ impl EvidenceReader {
             let found = call(REQUEST_TIMEOUT, pods_at(&self.client, app.namespace(), &address)).await?;
             reads.found.at_address.insert(address, found.into_iter().map(Arc::new).collect());
         }
-        if !leadership.holds() {
+        if !reads.leadership.holds() {
             return Err(Error::NotLeading);
         }
         // Reads take a while: the newest snapshot counts.

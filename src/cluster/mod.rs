@@ -4,7 +4,6 @@
 //! lease task creates; the exceptions are the Lease itself and a new signing key.
 
 pub mod account;
-mod action_text;
 pub mod apply;
 pub mod certificates;
 pub mod client;
@@ -15,6 +14,7 @@ pub mod driver_log;
 pub mod drivers;
 mod evidence;
 mod forbidden;
+mod group_refused;
 pub mod labelled;
 pub mod leader_forward;
 pub mod lease;
