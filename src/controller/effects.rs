@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::lookup::Lookup;
 use super::rate_limit::ExecutorSetKey;
+use crate::leader::LeaderState;
 use crate::lifecycle::exit::Exit;
-use crate::policy::RecoveryRule;
+use crate::policy::{Policies, RecoveryRule};
 use crate::reconcile::action::Action;
 use crate::recovery::DriverPoll;
 use crate::recovery::cost::{Amount, WasteCause};
@@ -17,6 +18,7 @@ use crate::snapshot::{
 use crate::spark::conf::AppConf;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::rest::{DriverMetrics, ExecutorSummary};
+use crate::time::Now;
 
 /// Settings that do not change while the process runs.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,22 @@ impl Default for Settings {
             contact_timeout: Duration::from_secs(15),
             watch_silence: Duration::from_secs(130),
         }
+    }
+}
+
+/// What holds during one step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepContext<'p> {
+    pub(super) settings: Settings,
+    pub(super) policies: &'p Policies,
+    pub(super) leader_state: LeaderState,
+    pub(super) now: Now,
+}
+
+impl StepContext<'_> {
+    /// Whether this replica leads.
+    pub(super) fn leads(&self) -> bool {
+        self.leader_state == LeaderState::Leader
     }
 }
 

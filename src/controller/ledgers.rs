@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::effects::{Effects, Settings};
+use super::effects::{Effects, Settings, StepContext};
 use super::nodes::Nodes;
 use super::observation::Observation;
 use crate::leader::LeaderState;
@@ -87,18 +87,16 @@ impl Ledgers {
     pub(super) fn step(
         &mut self,
         observed: &mut Observation,
-        (leader_state, settings): (LeaderState, Settings),
-        policies: &Policies,
-        now: Now,
+        context: StepContext<'_>,
         effects: &mut Effects,
     ) -> Recorded {
+        let StepContext { settings, policies, leader_state, now } = context;
         self.begin_exits(observed, now);
         let recorded = self.record(observed, now, MAX_EXITS_PER_STEP);
         self.nodes.record(&self.exits, observed.snapshot(), &policies.nodes, now);
         // The most that a step records, plus the most that it decides.
         effects.exits = self.exits.due_reports(leader_state, settings.takeover, now.at, 2 * MAX_EXITS_PER_STEP);
-        let leads = leader_state == LeaderState::Leader;
-        for exit in effects.exits.iter().filter(|exit| leads && !exit.possibly_reported) {
+        for exit in effects.exits.iter().filter(|exit| context.leads() && !exit.possibly_reported) {
             if let Some(amount) = cost::of_exit(exit) {
                 self.add_waste(&exit.app, WasteCause::Refused, amount);
             }

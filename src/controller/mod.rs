@@ -25,7 +25,7 @@
 //! * An application is planned when it changed, and once a minute. A step plans a bounded number; the next step continues.
 //! * Only the leader plans, and only after pods and namespaces were listed. PodGroups of a scheduler also wait for their own
 //!   list: an empty snapshot is no reason to act.
-//! * The [`Store`] passes changes on in batches. Every replica tracks exits ([`Exits`]); the leader reports them.
+//! * The [`Store`](crate::snapshot::Store) passes changes on in batches. Every replica tracks exits ([`Exits`]); the leader reports them.
 //! * An application is not planned while its earlier actions are in flight, nor before each object that its plan needs was
 //!   read once, or three reads failed: a restart must not lower a gang's size.
 
@@ -64,6 +64,7 @@ use crate::recovery::report::DeletedPod;
 use crate::snapshot::{Change, Cursor, DriverViewKey, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot};
 use crate::spark::ids::AppKey;
 use crate::time::Now;
+use effects::StepContext;
 use inbox::{GroupList, Incoming};
 use ledgers::Ledgers;
 use observation::{EXIT_INTERVAL, Observation};
@@ -299,6 +300,7 @@ impl Controller {
 
     /// Processes what is due, as much as one step may, and returns what the edge has to do.
     pub fn step(&mut self, now: Now, policies: &Policies, leader_state: LeaderState) -> Effects {
+        let context = StepContext { settings: self.settings, policies, leader_state, now };
         let mut effects = Effects::default();
         self.note_leadership(leader_state, policies, now);
         self.observed.inbox.begin_step();
@@ -307,11 +309,10 @@ impl Controller {
         self.learn(now.at);
         self.planner.enqueue_changed(&mut self.observed, now.at);
         if self.closed.is_none() {
-            let leads = (leader_state, self.settings);
-            let recorded = self.ledgers.step(&mut self.observed, leads, policies, now, &mut effects);
+            let recorded = self.ledgers.step(&mut self.observed, context, &mut effects);
             self.planner.ended(recorded, now.at);
         }
-        effects.plans = self.planner.step(&mut self.observed, &mut self.ledgers, policies, self.is_leader, now);
+        effects.plans = self.planner.step(&mut self.observed, &mut self.ledgers, context);
         effects.suspects_changed = self.ledgers.nodes.is_changed();
         if let Some(avoided) = self.ledgers.nodes.newly_avoided(self.observed.snapshot(), &policies.nodes) {
             self.observed.apply_change(Change::Related(RelatedChange::AvoidedNodes(avoided)), now);

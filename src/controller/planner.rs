@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::driver_polls::{DriverPolls, FinishedPoll, PollOutcome};
-use super::effects::{DriverAnswer, Effects, LookupResult, PollError};
+use super::effects::{DriverAnswer, Effects, LookupResult, PollError, StepContext};
 use super::inbox::MAX_OBJECTS_PER_STEP;
 use super::ledgers::{Ledgers, Recorded};
 use super::lookup::{Lookup, is_unknown, required_by};
@@ -121,10 +121,9 @@ impl Planner {
         &mut self,
         observed: &mut Observation,
         ledgers: &mut Ledgers,
-        policies: &Policies,
-        leads: bool,
-        now: Now,
+        context: StepContext<'_>,
     ) -> usize {
+        let (policies, leads, now) = (context.policies, context.leads(), context.now);
         if !leads {
             self.rate_limit.clear_planned();
             self.states.clear();
@@ -153,8 +152,8 @@ impl Planner {
             executors += known.as_ref().map_or(0, |known| known.visits_per_plan());
             let sets = state.into_iter().flat_map(|state| state.sets.values());
             let learned: Vec<PodKey> = sets.filter_map(|set| Some(set.driver.as_ref()?.pod.key.clone())).collect();
+            self.require_lookups(&app, known.as_deref(), &learned, observed, context);
             let of = (&app, known.as_deref());
-            self.require_lookups(of, (&learned, leads), observed, policies, now);
             let (examined, rest) = ledgers.nodes.observe(of, observed.snapshot(), &policies.nodes, now);
             executors += examined;
             if let Some(at) = rest {
@@ -164,7 +163,7 @@ impl Planner {
             drop(known); // A shared application would be copied when it changes.
             if leads
                 && observed.has_synced()
-                && let Some(visited) = self.plan_application((&app, is_known), observed, ledgers, policies, now)
+                && let Some(visited) = self.plan_application(&app, is_known, observed, ledgers, context)
             {
                 plans += 1;
                 executors += visited;
@@ -177,11 +176,11 @@ impl Planner {
     /// Plans an application, unless that has to wait. Returns how many executors a round of the recovery rules visited if it did.
     fn plan_application(
         &mut self,
-        (app, is_known): (&AppKey, bool),
+        app: &AppKey,
+        is_known: bool,
         observed: &mut Observation,
         ledgers: &mut Ledgers,
-        policies: &Policies,
-        now: Now,
+        StepContext { policies, now, .. }: StepContext<'_>,
     ) -> Option<usize> {
         match self.rate_limit.hold(app, now.at, observed.snapshot()) {
             Hold::Free => {}
@@ -283,15 +282,15 @@ impl Planner {
     /// `learned` are its drivers' pods as they were last known.
     fn require_lookups(
         &mut self,
-        of: (&AppKey, Option<&Application>),
-        (learned, leads): (&[PodKey], bool),
+        app: &AppKey,
+        known: Option<&Application>,
+        learned: &[PodKey],
         observed: &mut Observation,
-        policies: &Policies,
-        now: Now,
+        context: StepContext<'_>,
     ) {
-        let snapshot = observed.snapshot();
-        let (wanted, outdated) = required_by(snapshot, of, policies, learned, leads);
-        let unfollowed = self.lookups.require(of.0, wanted, now.at, |read| is_unknown(snapshot, read));
+        let (snapshot, now) = (observed.snapshot(), context.now);
+        let (wanted, outdated) = required_by(snapshot, (app, known), context.policies, learned, context.leads());
+        let unfollowed = self.lookups.require(app, wanted, now.at, |read| is_unknown(snapshot, read));
         for (pod, uid) in outdated {
             self.lookups.mark_outdated(pod, uid);
         }
