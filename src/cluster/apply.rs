@@ -457,7 +457,7 @@ impl Batch<'_> {
     async fn act(&mut self, action: &Action) -> Result<Outcome> {
         match action {
             Action::CreateGroup { key, api, spec, owner, started, .. } => {
-                self.create_group((key, api), spec, owner.as_ref(), *started).await
+                self.create_group(key, api, spec, owner.as_ref(), *started).await
             }
             Action::PatchGroup { key, api, seen, patch, .. } => self.writer.patch_group(key, api, seen, patch).await,
             Action::DeleteGroup { key, api, seen, .. } => self.writer.delete_group(key, api, seen).await,
@@ -531,7 +531,8 @@ impl Batch<'_> {
 
     async fn create_group(
         &mut self,
-        (key, api): (&GroupKey, &GroupApi),
+        key: &GroupKey,
+        api: &GroupApi,
         spec: &Value,
         owner: Option<&PodIdentity>,
         started: bool,
