@@ -65,13 +65,11 @@ pub(super) fn plan(context: &PlanContext<'_>, now: Instant, state: &mut Applicat
     for (key, wanted) in &named {
         // Executors that outlive their driver for a moment need no gang.
         if !context.is_certainly_gone(wanted.set) {
-            if !present.contains_key(key)
-                && let Some(until) = awaits_conf(context, wanted, (now, state), plan)
-            {
-                plan.requeue(until);
-                continue;
+            let gang = GangPlan { context, key, named: wanted, present: present.get(key).map(|group| &***group) };
+            match gang.awaits_conf(now, state, plan) {
+                Some(until) => plan.requeue(until),
+                None => plan.add(wanted.set.creator, gang.ensure(state)),
             }
-            plan.add(wanted.set.creator, ensure(context, key, wanted, present.get(key).copied(), state));
         }
     }
     for (key, group) in present {
@@ -79,26 +77,6 @@ pub(super) fn plan(context: &PlanContext<'_>, now: Instant, state: &mut Applicat
             plan.add(group.owner.as_ref().map(Owner::creator), collect(context, key, group, state));
         }
     }
-}
-
-/// Until when a PodGroup is not created, because its driver is about to state how many executors it wants: its count may never be
-/// changed later, and executors that it lets start need not wait for others.
-fn awaits_conf(
-    context: &PlanContext<'_>,
-    wanted: &GroupMembers<'_>,
-    (now, state): (Instant, &mut ApplicationState),
-    plan: &Plan,
-) -> Option<Instant> {
-    let driver = wanted.set.own_driver()?;
-    let is_asked = plan.drivers.iter().any(|poll| poll.key.driver == driver.creator && poll.reads_conf);
-    let silence = state.sets.get(&Some(driver.creator)).map(|set| set.silence).unwrap_or_default();
-    let has_answered = view_of(context.snapshot, context.key, driver.creator).is_some();
-    let is_known = effective(context, wanted).min_member.is_some() || replicas(context, wanted.set).is_some();
-    if !is_asked || has_answered || is_known || wanted.with_driver {
-        return None;
-    }
-    let since = *state.sets.entry(wanted.set.creator).or_default().conf_awaited_since.get_or_insert(now);
-    Some(since + conf_wait(silence)).filter(|until| *until > now)
 }
 
 /// How many executors of the default profile the workloads have that create a driver's executors.
@@ -248,155 +226,318 @@ struct DesiredGroup {
     unreadable: Vec<(&'static str, &'static str)>,
 }
 
-/// Creates or corrects a PodGroup that pods name.
-fn ensure(
-    context: &PlanContext<'_>,
-    key: &GroupKey,
-    named: &GroupMembers<'_>,
-    present: Option<&Arc<Group>>,
-    state: &mut ApplicationState,
-) -> Vec<Action> {
-    let Some(apis) = &context.snapshot.apis else { return Vec::new() };
-    let mut actions = Vec::new();
-    let Some(api) = apis.get(named.scheduler.kind) else {
-        let wanted: Vec<String> = named.scheduler.apis.iter().map(GroupApi::api_version).collect();
-        let message = format!(
-            "gang {}: the cluster does not serve PodGroups of {}: check that the scheduler is installed",
-            key.name,
-            wanted.join(" or ")
-        );
-        actions.extend(size_event(context, named, Reason::GroupApiNotServed, message));
-        return actions;
-    };
-    if !context.snapshot.listed.contains(key.scheduler) {
-        return actions; // It may exist already.
-    }
-    let desired = desired_group(context, key, named, api, present, state);
-    if desired.started {
-        state.sets.entry(named.set.creator).or_default().started = true;
-    }
-    for (setting, annotation) in &desired.unreadable {
-        let message = format!("gang {}: {}", key.name, size::unreadable(setting, annotation));
-        actions.extend(size_event(context, named, Reason::GangSizeUnknown, message));
-    }
-    if desired.sizes.is_none() && desired.unreadable.is_empty() {
-        let message = format!(
-            "gang {}: the number of executors that the application requests is unknown, so they do not wait for each other: set {} on the driver",
-            key.name,
-            annotations::MIN_MEMBER
-        );
-        actions.extend(size_event(context, named, Reason::GangSizeUnknown, message));
-    }
-    if desired.clamped {
-        let message = format!(
-            "gang {}: {} exceeds the number of executors that the application requests and was lowered to {}",
-            key.name,
-            annotations::MIN_MEMBER,
-            desired.spec.min_member
-        );
-        actions.extend(size_event(context, named, Reason::MinMemberClamped, message));
-    }
-    let spec = (named.scheduler.spec)(&desired.spec, api);
-    let driver = named.driver();
-    let owner = driver.map(|pod| pod.identity(&key.namespace));
-    match present {
-        None => actions.push(Action::CreateGroup {
-            key: key.clone(),
-            api,
-            app: context.key.clone(),
-            spec,
-            owner,
-            started: desired.started,
-        }),
-        // Recreated once it is deleted.
-        Some(group) if group.deleting => {}
-        Some(group) if group.owner.as_ref().is_some_and(|had| owner.as_ref().is_some_and(|now| had.uid != now.uid)) => {
-            actions.push(Action::DeleteGroup {
-                key: key.clone(),
-                api,
-                seen: (&**group).into(),
-                reason: Reason::GroupRemade,
-            });
-        }
-        Some(group) => actions.extend(update(context, key, named, api, group, &desired, spec, owner)),
-    }
-    actions
+/// The plan for one PodGroup that pods name.
+struct GangPlan<'p, 'v> {
+    context: &'p PlanContext<'v>,
+    key: &'p GroupKey,
+    named: &'p GroupMembers<'v>,
+    /// The PodGroup, if it exists.
+    present: Option<&'p Group>,
 }
 
-/// Corrects an existing PodGroup: its spec, its owner, the annotation that it ran.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is one fact about the same PodGroup; a struct would only rename them"
-)]
-fn update(
-    context: &PlanContext<'_>,
-    key: &GroupKey,
-    named: &GroupMembers<'_>,
-    api: &'static GroupApi,
-    group: &Group,
-    desired: &DesiredGroup,
-    spec: Value,
-    owner: Option<PodIdentity>,
-) -> Vec<Action> {
-    let mut actions = Vec::new();
-    let have = group.size().map(to_u32);
-    let (mut patch, mut reason) = (Map::new(), None);
-    if api.count_mutable || have.is_none() {
-        if let Some(changed) = group::spec_patch(&group.spec, &spec) {
-            patch.insert("spec".into(), changed);
+impl GangPlan<'_, '_> {
+    /// Until when a PodGroup is not created, because its driver is about to state how many executors it wants: its count may never be
+    /// changed later, and executors that it lets start need not wait for others.
+    fn awaits_conf(&self, now: Instant, state: &mut ApplicationState, plan: &Plan) -> Option<Instant> {
+        let (context, wanted) = (self.context, self.named);
+        let driver = wanted.set.own_driver()?;
+        let is_asked = plan.drivers.iter().any(|poll| poll.key.driver == driver.creator && poll.reads_conf);
+        let silence = state.sets.get(&Some(driver.creator)).map(|set| set.silence).unwrap_or_default();
+        let has_answered = view_of(context.snapshot, context.key, driver.creator).is_some();
+        let is_known = self.effective().min_member.is_some() || replicas(context, wanted.set).is_some();
+        if self.present.is_some() || !is_asked || has_answered || is_known || wanted.with_driver {
+            return None;
         }
-        let want = desired.spec.min_member;
-        match have {
-            Some(have) if want < have => {
-                reason = Some(Reason::GangLowered);
-                // For a waiting gang an Event explains why it can start now.
-                if !desired.started && named.members.iter().any(|member| member.pending > 0) {
-                    actions.extend(size_event(context, named, Reason::GangLowered, lowered(key, have, desired)));
-                }
-            }
-            Some(have) if want > have => reason = Some(Reason::GangRaised),
-            _ => {}
-        }
-    } else if let Some(have) = have
-        && desired.spec.min_member < have
-        && named.members.iter().any(|member| member.pending > 0)
-    {
-        let message = match desired.started {
-            true => format!(
-                "gang {} has started, and its pending executors wait until {have} can run together: {} cannot change the count of a \
-                 PodGroup. Delete them: those that replace them do not join the gang",
+        let since = *state.sets.entry(wanted.set.creator).or_default().conf_awaited_since.get_or_insert(now);
+        Some(since + conf_wait(silence)).filter(|until| *until > now)
+    }
+
+    /// Creates or corrects a PodGroup that pods name.
+    fn ensure(&self, state: &mut ApplicationState) -> Vec<Action> {
+        let GangPlan { context, key, named, present } = *self;
+        let Some(apis) = &context.snapshot.apis else { return Vec::new() };
+        let Some(api) = apis.get(named.scheduler.kind) else {
+            let wanted: Vec<String> = named.scheduler.apis.iter().map(GroupApi::api_version).collect();
+            let message = format!(
+                "gang {}: the cluster does not serve PodGroups of {}: check that the scheduler is installed",
                 key.name,
-                api.api_version()
-            ),
-            false => format!(
-                "gang {} waits for {have} executors, but only {} can exist; {} cannot change the count of a PodGroup, so the pending executors cannot start",
-                key.name,
-                desired.spec.min_member,
-                api.api_version()
-            ),
+                wanted.join(" or ")
+            );
+            return self.event(Reason::GroupApiNotServed, message).into_iter().collect();
         };
-        actions.extend(size_event(context, named, Reason::GangCannotStart, message));
+        if !context.snapshot.listed.contains(key.scheduler) {
+            return Vec::new(); // It may exist already.
+        }
+        let desired = self.desired(api, state);
+        if desired.started {
+            state.sets.entry(named.set.creator).or_default().started = true;
+        }
+        let mut actions = self.size_events(&desired);
+        let owner = named.driver().map(|pod| pod.identity(&key.namespace));
+        match present {
+            None => actions.push(Action::CreateGroup {
+                key: key.clone(),
+                api,
+                app: context.key.clone(),
+                spec: (named.scheduler.spec)(&desired.spec, api),
+                owner,
+                started: desired.started,
+            }),
+            // Recreated once it is deleted.
+            Some(group) if group.deleting => {}
+            Some(group)
+                if group.owner.as_ref().is_some_and(|had| owner.as_ref().is_some_and(|now| had.uid != now.uid)) =>
+            {
+                actions.push(Action::DeleteGroup {
+                    key: key.clone(),
+                    api,
+                    seen: group.into(),
+                    reason: Reason::GroupRemade,
+                });
+            }
+            Some(group) => actions.extend(self.update(api, group, &desired, owner)),
+        }
+        actions
     }
-    let mut metadata = Map::new();
-    if desired.started && !group.started {
-        metadata.insert("annotations".into(), json!({ annotations::STARTED: "true" }));
+
+    /// Reports that the size is unknown, or is another than the one requested.
+    fn size_events(&self, desired: &DesiredGroup) -> Vec<Action> {
+        let key = self.key;
+        let mut actions = Vec::new();
+        for (setting, annotation) in &desired.unreadable {
+            let message = format!("gang {}: {}", key.name, size::unreadable(setting, annotation));
+            actions.extend(self.event(Reason::GangSizeUnknown, message));
+        }
+        if desired.sizes.is_none() && desired.unreadable.is_empty() {
+            let message = format!(
+                "gang {}: the number of executors that the application requests is unknown, so they do not wait for each other: set {} on the driver",
+                key.name,
+                annotations::MIN_MEMBER
+            );
+            actions.extend(self.event(Reason::GangSizeUnknown, message));
+        }
+        if desired.clamped {
+            let message = format!(
+                "gang {}: {} exceeds the number of executors that the application requests and was lowered to {}",
+                key.name,
+                annotations::MIN_MEMBER,
+                desired.spec.min_member
+            );
+            actions.extend(self.event(Reason::MinMemberClamped, message));
+        }
+        actions
     }
-    if let (None, Some(owner)) = (&group.owner, owner) {
-        metadata.insert("ownerReferences".into(), json!([owner_reference(&owner)]));
+
+    /// Corrects an existing PodGroup: its spec, its owner, the annotation that it ran.
+    fn update(
+        &self,
+        api: &'static GroupApi,
+        group: &Group,
+        desired: &DesiredGroup,
+        owner: Option<PodIdentity>,
+    ) -> Vec<Action> {
+        let (key, named) = (self.key, self.named);
+        let spec = (named.scheduler.spec)(&desired.spec, api);
+        let mut actions = Vec::new();
+        let have = group.size().map(to_u32);
+        let (mut patch, mut reason) = (Map::new(), None);
+        if api.count_mutable || have.is_none() {
+            if let Some(changed) = group::spec_patch(&group.spec, &spec) {
+                patch.insert("spec".into(), changed);
+            }
+            let want = desired.spec.min_member;
+            match have {
+                Some(have) if want < have => {
+                    reason = Some(Reason::GangLowered);
+                    // For a waiting gang an Event explains why it can start now.
+                    if !desired.started && named.members.iter().any(|member| member.pending > 0) {
+                        actions.extend(self.event(Reason::GangLowered, lowered(key, have, desired)));
+                    }
+                }
+                Some(have) if want > have => reason = Some(Reason::GangRaised),
+                _ => {}
+            }
+        } else if let Some(have) = have
+            && desired.spec.min_member < have
+            && named.members.iter().any(|member| member.pending > 0)
+        {
+            let message = match desired.started {
+                true => format!(
+                    "gang {} has started, and its pending executors wait until {have} can run together: {} cannot change the count of a \
+                     PodGroup. Delete them: those that replace them do not join the gang",
+                    key.name,
+                    api.api_version()
+                ),
+                false => format!(
+                    "gang {} waits for {have} executors, but only {} can exist; {} cannot change the count of a PodGroup, so the pending executors cannot start",
+                    key.name,
+                    desired.spec.min_member,
+                    api.api_version()
+                ),
+            };
+            actions.extend(self.event(Reason::GangCannotStart, message));
+        }
+        let mut metadata = Map::new();
+        if desired.started && !group.started {
+            metadata.insert("annotations".into(), json!({ annotations::STARTED: "true" }));
+        }
+        if let (None, Some(owner)) = (&group.owner, owner) {
+            metadata.insert("ownerReferences".into(), json!([owner_reference(&owner)]));
+        }
+        if !metadata.is_empty() {
+            patch.insert("metadata".into(), Value::Object(metadata));
+        }
+        if !patch.is_empty() {
+            actions.push(Action::PatchGroup {
+                key: key.clone(),
+                api,
+                seen: group.into(),
+                patch: Value::Object(patch),
+                reason,
+            });
+        }
+        actions
     }
-    if !metadata.is_empty() {
-        patch.insert("metadata".into(), Value::Object(metadata));
+
+    /// Whether a PodGroup may belong to the current driver. An earlier driver of the same name may have left it.
+    fn may_own(&self, group: &Group) -> bool {
+        let driver = self.named.driver();
+        group.owner.as_ref().is_none_or(|owner| driver.is_none_or(|driver| driver.uid == owner.uid))
     }
-    if !patch.is_empty() {
-        actions.push(Action::PatchGroup {
-            key: key.clone(),
-            api,
-            seen: group.into(),
-            patch: Value::Object(patch),
-            reason,
+
+    fn desired(&self, api: &GroupApi, state: &ApplicationState) -> DesiredGroup {
+        let GangPlan { context, key, named, present } = *self;
+        let effective = self.effective();
+        // Executors without a known creator may be of any set, and those created while the webhook was down have no signature: if
+        // they were not counted, the gang could wait for them forever.
+        let set = named.set;
+        let claimed = set.creator.is_some();
+        let unclaimed = context.unclaimed().filter(|_| claimed);
+        let others = context.with_driver_of(set).filter(|other| !claimed || other.creator.is_some()).chain(unclaimed);
+        let counted = || set.counts.iter().copied().filter(is_counted);
+        let live = living(set) + others.map(living).sum::<usize>();
+        let created = counted().map(|counts| counts.highest_id).max().unwrap_or_default();
+        // A tenant's pod must not end the start of another's gang.
+        let is_trusted = |counts: &&TemplateCounts| counts.is_proven || context.snapshot.signing_key().is_none();
+        let ran: usize = counted().filter(is_trusted).map(|counts| counts.ran).sum();
+        // If any member is proven, unproven ones count neither for the size nor for the resources.
+        let members: Vec<&&TemplateCounts> = named
+            .members
+            .iter()
+            .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
+            .collect();
+        let conf = named.driver().and_then(|driver| context.snapshot.conf(context.key, driver));
+        let remembered = state.sets.get(&named.set.creator).is_some_and(|set| set.started);
+        let facts = SizeFacts {
+            conf,
+            requested: effective.min_member,
+            replicas: replicas(context, set),
+            started: remembered || present.is_some_and(|group| group.started && self.may_own(group)),
+            waves_must_run: counted().any(|counts| counts.live > 0 && !counts.template.knows_profiles),
+            created: to_u32(created),
+            live: to_u32(live as u64),
+        };
+        // As many executors as it started with have run, now or earlier.
+        let started = facts.started || facts.sizes().is_some_and(|sizes| to_u32(ran as u64) >= sizes.wanted);
+        // A count that cannot be changed later must hold for a dynamic application at its smallest, unless a count was requested:
+        // then an Event reports when it can no longer be met.
+        let smallest = !api.count_mutable && effective.min_member.is_none();
+        let facts = SizeFacts { started: started || smallest, ..facts };
+        let sizes = facts.sizes();
+        let live_members: usize = members.iter().map(|member| member.live).sum();
+        let (live, live_members) = (facts.live, to_u32(live_members as u64));
+        let each = members.iter().fold(ResourceList::default(), |mut each, member| {
+            each.raise(&member.template.requests);
+            each
         });
+        let count_key = conf.filter(|_| sizes.is_none()).and_then(|conf| conf.allocation.err());
+        let mut size_key = None;
+        let (min_member, min_resources) = if named.with_driver {
+            let each = if each.is_empty() { requests_of(conf, &effective) } else { Ok(each) };
+            size_key = each.as_ref().err().copied();
+            (1, with_driver(named, &each.unwrap_or_default(), sizes))
+        } else {
+            let running: usize = members.iter().map(|member| member.undeleted.saturating_sub(member.pending)).sum();
+            let members = Members {
+                live: live_members,
+                running: to_u32(running as u64),
+                expects_more: self.expects_more(),
+                has_started: started,
+            };
+            let count = size::min_member(sizes, live, members);
+            (count, each.times(count))
+        };
+        // The queue that the webhook wrote counts when the PodGroup is created; later a tenant may have changed the pod.
+        let given = present.and_then(|group| group.spec.get("queue")?.as_str()).map(Arc::from);
+        let queue_of_pods =
+            || named.scheduler.queue_key.and_then(|(place, key)| named.scheduling.entry(place, key)).map(Arc::from);
+        let queue = given.or_else(|| if self.is_queue_trusted() { queue_of_pods() } else { None });
+        let spec = GroupSpec {
+            name: key.name.clone(),
+            min_member,
+            min_resources,
+            queue: queue.or(effective.queue),
+            priority_class: members
+                .first()
+                .map_or(&named.scheduling.priority_class, |member| &member.template.scheduling.priority_class)
+                .clone(),
+        };
+        DesiredGroup {
+            spec,
+            sizes,
+            live,
+            live_members,
+            started,
+            clamped: sizes.is_some_and(|sizes| sizes.clamped),
+            unreadable: [(count_key, annotations::MIN_MEMBER), (size_key, annotations::EXECUTOR_RESOURCES)]
+                .into_iter()
+                .filter_map(|(key, annotation)| Some((key?, annotation)))
+                .collect(),
+        }
     }
-    actions
+
+    /// Whether the queue on a PodGroup's pods is trusted: our signature proves it, or there is no signing key. Otherwise the policy
+    /// decides.
+    fn is_queue_trusted(&self) -> bool {
+        self.named.is_proven || self.context.snapshot.signing_key().is_none()
+    }
+
+    /// The annotations of the driver and its namespace, under the policy that set the scheduling fields.
+    fn effective(&self) -> Effective {
+        let (context, named) = (self.context, self.named);
+        // A policy that was deleted since has no effect; facts about the application still count.
+        let fallback = Policy { overrides: default_overrides(), ..Policy::fallback() };
+        let policy = context.policies.of_scheduling(named.scheduling).unwrap_or(&fallback);
+        let none = Overrides::default();
+        let driver = named.driver().map_or(&none, |driver| &driver.overrides);
+        let namespace =
+            context.snapshot.namespace(context.key.namespace()).map_or(&none, |namespace| &namespace.overrides);
+        overrides::resolve(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
+    }
+
+    /// Whether executors that are not created yet will name this PodGroup: it is the one that the set's first executor names.
+    fn expects_more(&self) -> bool {
+        let (context, named) = (self.context, self.named);
+        let placed = |counts: &&&TemplateCounts| {
+            counts.template.default_profile
+                && counts.template.scheduling.by.is_some()
+                && (counts.is_proven || !named.is_proven)
+        };
+        let first =
+            named.set.counts.iter().find(placed).and_then(|counts| group_of(context, &counts.template.scheduling));
+        first.is_none_or(|(first, _)| first == *self.key)
+    }
+
+    /// An Event about the gang: on its driver's pod, else on its first executor.
+    fn event(&self, reason: Reason, message: String) -> Option<Action> {
+        let (context, named) = (self.context, self.named);
+        let driver = named.driver().map(|pod| (pod.name.clone(), pod.uid.clone()));
+        let first =
+            || context.app.one_of(named.members.first()?).map(|member| (member.name.clone(), member.uid.clone()));
+        let (name, uid) = driver.or_else(first)?;
+        let pod = PodKey::new(context.key.namespace(), &name);
+        Some(Action::RecordEvent(PodEvent { pod, uid, reason, message }))
+    }
 }
 
 /// Releases a PodGroup that no live pod names: deletes it if its driver exited or was deleted; keeps it for an application that
@@ -438,126 +579,6 @@ fn collect(context: &PlanContext<'_>, key: &GroupKey, group: &Group, state: &mut
         .collect()
 }
 
-/// Whether a PodGroup may belong to the current driver. An earlier driver of the same name may have left it.
-fn is_of(group: &Group, named: &GroupMembers<'_>) -> bool {
-    let driver = named.driver();
-    group.owner.as_ref().is_none_or(|owner| driver.is_none_or(|driver| driver.uid == owner.uid))
-}
-
-fn desired_group(
-    context: &PlanContext<'_>,
-    key: &GroupKey,
-    named: &GroupMembers<'_>,
-    api: &GroupApi,
-    present: Option<&Arc<Group>>,
-    state: &ApplicationState,
-) -> DesiredGroup {
-    let effective = effective(context, named);
-    // Executors without a known creator may be of any set, and those created while the webhook was down have no signature: if
-    // they were not counted, the gang could wait for them forever.
-    let set = named.set;
-    let claimed = set.creator.is_some();
-    let unclaimed = context.unclaimed().filter(|_| claimed);
-    let others = context.with_driver_of(set).filter(|other| !claimed || other.creator.is_some()).chain(unclaimed);
-    let counted = || set.counts.iter().copied().filter(is_counted);
-    let live = living(set) + others.map(living).sum::<usize>();
-    let created = counted().map(|counts| counts.highest_id).max().unwrap_or_default();
-    // A tenant's pod must not end the start of another's gang.
-    let is_trusted = |counts: &&TemplateCounts| counts.is_proven || context.snapshot.signing_key().is_none();
-    let ran: usize = counted().filter(is_trusted).map(|counts| counts.ran).sum();
-    // If any member is proven, unproven ones count neither for the size nor for the resources.
-    let members: Vec<&&TemplateCounts> = named
-        .members
-        .iter()
-        .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
-        .collect();
-    let conf = named.driver().and_then(|driver| context.snapshot.conf(context.key, driver));
-    let remembered = state.sets.get(&named.set.creator).is_some_and(|set| set.started);
-    let facts = SizeFacts {
-        conf,
-        requested: effective.min_member,
-        replicas: replicas(context, set),
-        started: remembered || present.is_some_and(|group| group.started && is_of(group, named)),
-        waves_must_run: counted().any(|counts| counts.live > 0 && !counts.template.knows_profiles),
-        created: to_u32(created),
-        live: to_u32(live as u64),
-    };
-    // As many executors as it started with have run, now or earlier.
-    let started = facts.started || facts.sizes().is_some_and(|sizes| to_u32(ran as u64) >= sizes.wanted);
-    // A count that cannot be changed later must hold for a dynamic application at its smallest, unless a count was requested:
-    // then an Event reports when it can no longer be met.
-    let smallest = !api.count_mutable && effective.min_member.is_none();
-    let facts = SizeFacts { started: started || smallest, ..facts };
-    let sizes = facts.sizes();
-    let live_members: usize = members.iter().map(|member| member.live).sum();
-    let (live, live_members) = (facts.live, to_u32(live_members as u64));
-    let each = members.iter().fold(ResourceList::default(), |mut each, member| {
-        each.raise(&member.template.requests);
-        each
-    });
-    let count_key = conf.filter(|_| sizes.is_none()).and_then(|conf| conf.allocation.err());
-    let mut size_key = None;
-    let (min_member, min_resources) = if named.with_driver {
-        let each = if each.is_empty() { requests_of(conf, &effective) } else { Ok(each) };
-        size_key = each.as_ref().err().copied();
-        (1, with_driver(named, &each.unwrap_or_default(), sizes))
-    } else {
-        let running: usize = members.iter().map(|member| member.undeleted.saturating_sub(member.pending)).sum();
-        let members = Members {
-            live: live_members,
-            running: to_u32(running as u64),
-            expects_more: expects_more(context, key, named),
-            has_started: started,
-        };
-        let count = size::min_member(sizes, live, members);
-        (count, each.times(count))
-    };
-    // The queue that the webhook wrote counts when the PodGroup is created; later a tenant may have changed the pod.
-    let given = present.and_then(|group| group.spec.get("queue")?.as_str()).map(Arc::from);
-    let queue_of_pods =
-        || named.scheduler.queue_key.and_then(|(place, key)| named.scheduling.entry(place, key)).map(Arc::from);
-    let queue = given.or_else(|| if is_queue_trusted(context, named) { queue_of_pods() } else { None });
-    let spec = GroupSpec {
-        name: key.name.clone(),
-        min_member,
-        min_resources,
-        queue: queue.or(effective.queue),
-        priority_class: members
-            .first()
-            .map_or(&named.scheduling.priority_class, |member| &member.template.scheduling.priority_class)
-            .clone(),
-    };
-    DesiredGroup {
-        spec,
-        sizes,
-        live,
-        live_members,
-        started,
-        clamped: sizes.is_some_and(|sizes| sizes.clamped),
-        unreadable: [(count_key, annotations::MIN_MEMBER), (size_key, annotations::EXECUTOR_RESOURCES)]
-            .into_iter()
-            .filter_map(|(key, annotation)| Some((key?, annotation)))
-            .collect(),
-    }
-}
-
-/// Whether the queue on a PodGroup's pods is trusted: our signature proves it, or there is no signing key. Otherwise the policy
-/// decides.
-fn is_queue_trusted(context: &PlanContext<'_>, named: &GroupMembers<'_>) -> bool {
-    named.is_proven || context.snapshot.signing_key().is_none()
-}
-
-/// The annotations of the driver and its namespace, under the policy that set the scheduling fields.
-fn effective(context: &PlanContext<'_>, named: &GroupMembers<'_>) -> Effective {
-    // A policy that was deleted since has no effect; facts about the application still count.
-    let fallback = Policy { overrides: default_overrides(), ..Policy::fallback() };
-    let policy = context.policies.of_scheduling(named.scheduling).unwrap_or(&fallback);
-    let none = Overrides::default();
-    let driver = named.driver().map_or(&none, |driver| &driver.overrides);
-    let namespace = context.snapshot.namespace(context.key.namespace()).map_or(&none, |namespace| &namespace.overrides);
-    overrides::resolve(policy, [(Source::Pod, &none), (Source::Driver, driver), (Source::Namespace, namespace)])
-}
-
 /// What one executor requests that is not created yet; empty if that is unknown.
 fn requests_of(conf: Option<&AppConf>, effective: &Effective) -> Setting<ResourceList> {
     match &effective.executor_resources {
@@ -573,32 +594,12 @@ fn with_driver(named: &GroupMembers<'_>, each: &ResourceList, sizes: Option<Size
     total
 }
 
-/// Whether executors that are not created yet will name this PodGroup: it is the one that the set's first executor names.
-fn expects_more(context: &PlanContext<'_>, key: &GroupKey, named: &GroupMembers<'_>) -> bool {
-    let placed = |counts: &&&TemplateCounts| {
-        counts.template.default_profile
-            && counts.template.scheduling.by.is_some()
-            && (counts.is_proven || !named.is_proven)
-    };
-    let first = named.set.counts.iter().find(placed).and_then(|counts| group_of(context, &counts.template.scheduling));
-    first.is_none_or(|(first, _)| first == *key)
-}
-
 fn lowered(key: &GroupKey, have: u32, desired: &DesiredGroup) -> String {
     let target = desired.sizes.map_or(1, |sizes| sizes.target);
     format!(
         "gang {}: lowered from {have} to {} so that it can start: the application requests {target} executors, {} are pending or running, {} of them in this gang",
         key.name, desired.spec.min_member, desired.live, desired.live_members
     )
-}
-
-/// An Event about the gang: on its driver's pod, else on its first executor.
-fn size_event(context: &PlanContext<'_>, named: &GroupMembers<'_>, reason: Reason, message: String) -> Option<Action> {
-    let driver = named.driver().map(|pod| (pod.name.clone(), pod.uid.clone()));
-    let first = || context.app.one_of(named.members.first()?).map(|member| (member.name.clone(), member.uid.clone()));
-    let (name, uid) = driver.or_else(first)?;
-    let pod = PodKey::new(context.key.namespace(), &name);
-    Some(Action::RecordEvent(PodEvent { pod, uid, reason, message }))
 }
 
 /// The ownerReference of a PodGroup or an executor: never blockOwnerDeletion.
