@@ -32,6 +32,38 @@ pub(super) struct Scheduled {
     pub(super) starts_with: Option<u64>,
 }
 
+/// Which scheduler places an executor, and how.
+struct Placement<'f> {
+    choice: SchedulerChoice,
+    shape: Shape,
+    /// The scheduling fields of its creator's first executor, which count before the policy's.
+    first: Option<&'f SchedulingFields>,
+}
+
+impl<'f> Placement<'f> {
+    /// As the creator's first executor, if we set its scheduling fields.
+    fn of_first_executor(first: &'f SchedulingFields, effective: &Effective) -> Option<Placement<'f>> {
+        let (_, kind) = first.set_by()?;
+        let scheduler = GangScheduler::of_kind(kind)?;
+        let SchedulerChoice { gang_scheduler, name, replace, queue_key } = &effective.scheduler;
+        // If the scheduler has no name of its own, pods keep theirs; the name of another policy's scheduler does not apply.
+        let same_kind = gang_scheduler.kind == scheduler.kind;
+        let name = match scheduler.default_name {
+            Some(_) => Some(first.scheduler_name.clone()),
+            None => name.clone().filter(|_| same_kind),
+        };
+        let queue_key = if same_kind { *queue_key } else { scheduler.queue_key };
+        let choice = SchedulerChoice { gang_scheduler: scheduler, name, replace: *replace, queue_key };
+        let shape = if same_kind { effective.shape } else { scheduler.default_shape() };
+        Some(Placement { choice, shape, first: Some(first) })
+    }
+
+    /// As the policy and the overrides of the driver and its namespace say.
+    fn of_policy(effective: &Effective) -> Placement<'f> {
+        Placement { choice: effective.scheduler.clone(), shape: effective.shape, first: None }
+    }
+}
+
 /// Sets the scheduling fields of an executor.
 pub(super) fn executor(
     context: &MutationContext<'_, '_>,
@@ -44,27 +76,9 @@ pub(super) fn executor(
     let selector = pod.app_selector().unwrap_or_default();
     let app = snapshot.app(&review.namespace, selector);
     // Later executors get the same fields as their creator's first one, also after a change of the policy.
-    let first = app.and_then(|app| app.first_scheduling(resolution.creator.key())).and_then(|scheduling| {
-        let (_, kind) = scheduling.set_by()?;
-        Some((&**scheduling, GangScheduler::of_kind(kind)?))
-    });
-    let (choice, shape, queue) = match first {
-        Some((scheduling, scheduler)) => {
-            // If the scheduler has no name of its own, pods keep theirs; the name of another policy's scheduler does not apply.
-            let same_kind = effective.scheduler.gang_scheduler.kind == scheduler.kind;
-            let name = match scheduler.default_name {
-                Some(_) => Some(scheduling.scheduler_name.clone()),
-                None => effective.scheduler.name.clone().filter(|_| same_kind),
-            };
-            let replace = effective.scheduler.replace;
-            let queue_key = if same_kind { effective.scheduler.queue_key } else { scheduler.queue_key };
-            let choice = SchedulerChoice { gang_scheduler: scheduler, name, replace, queue_key };
-            let queue = queue_key.and_then(|(place, key)| scheduling.entry(place, key));
-            let shape = if same_kind { effective.shape } else { scheduler.default_shape() };
-            (choice, shape, queue)
-        }
-        None => (effective.scheduler.clone(), effective.shape, None),
-    };
+    let first = app.and_then(|app| app.first_scheduling(resolution.creator.key()));
+    let placement = first.and_then(|first| Placement::of_first_executor(first, effective));
+    let Placement { choice, shape, first } = placement.unwrap_or_else(|| Placement::of_policy(effective));
     let scheduler = choice.gang_scheduler;
     let counted = pod.default_profile();
     if scheduler.kind == gang::NONE.kind {
@@ -77,7 +91,7 @@ pub(super) fn executor(
     }
     draft.reason = Reason::SchedulingSet;
     let group = first
-        .and_then(|(scheduling, scheduler)| scheduler.group_key.of_fields(scheduling).map(str::to_owned))
+        .and_then(|first| scheduler.group_key.of_fields(first).map(str::to_owned))
         .or_else(|| drivers_group(context, scheduler, shape, driver, selector))
         .unwrap_or_else(|| group_name(context, resolution, selector));
     let numbers = numbers(context, effective, scheduler, shape, driver, draft);
@@ -99,10 +113,11 @@ pub(super) fn executor(
     };
     let mut metadata = MemberMetadata::default();
     (scheduler.executor)(&request, &mut metadata);
-    if let Some((scheduling, scheduler)) = first.filter(|_| counted) {
-        keep_numbers(scheduling, scheduler, &mut metadata);
+    if let Some(first) = first.filter(|_| counted) {
+        keep_numbers(first, scheduler, &mut metadata);
     }
     set_scheduler(context, &choice, draft);
+    let queue = first.zip(choice.queue_key).and_then(|(first, (place, key))| first.entry(place, key));
     set_queue(context, &choice, queue, effective.queue.as_deref(), draft);
     set_application(scheduler, application, draft);
     early_pods(context, scheduler, shape, draft);
@@ -151,8 +166,7 @@ pub(super) fn executor(
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
     }
     annotate(context, scheduler, ours, draft);
-    let class = first
-        .and_then(|(scheduling, _)| scheduling.priority_class.as_deref().filter(|_| policy.executor_class.is_some()));
+    let class = first.and_then(|first| first.priority_class.as_deref().filter(|_| policy.executor_class.is_some()));
     priority(context, class.or(policy.executor_class.as_deref()), draft);
     // With an owner, the driver's workload would become the group of its executors too.
     let owner_would_regroup = regroups(context, Some(&choice), driver, draft);
