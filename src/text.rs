@@ -90,7 +90,10 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
 /// ```text
 /// vocabulary! {
 ///     /// Why.
-///     Why { /// What to do. remedy: &'static str }
+///     Why {
+///         /// What to do.
+///         remedy: &'static str,
+///     }
 ///     /// It is full.
 ///     Full = "full" { remedy: "Wait." };
 /// }

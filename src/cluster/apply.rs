@@ -390,7 +390,7 @@ impl Batch<'_> {
         }
     }
 
-    /// The API server rejected an action, or did not answer.
+    /// The API server rejected an action, or it could not be tried: no answer, no leadership, or a failed read before it.
     async fn refused(&mut self, action: &Action, error: &Error) -> ControlFlow<()> {
         let (change, event) = error.status().map_or((None, None), |status| group_refused(self.app, action, status));
         self.applied.changes.extend(change);
@@ -456,8 +456,8 @@ impl Batch<'_> {
 
     async fn act(&mut self, action: &Action) -> Result<Outcome> {
         match action {
-            Action::CreateGroup { key, api, spec, owner, started, .. } => {
-                self.create_group(key, api, spec, owner.as_ref(), *started).await
+            Action::CreateGroup { key, api, app, spec, owner, started } => {
+                self.create_group(key, api, app, spec, owner.as_ref(), *started).await
             }
             Action::PatchGroup { key, api, seen, patch, .. } => self.writer.patch_group(key, api, seen, patch).await,
             Action::DeleteGroup { key, api, seen, .. } => self.writer.delete_group(key, api, seen).await,
@@ -533,6 +533,7 @@ impl Batch<'_> {
         &mut self,
         key: &GroupKey,
         api: &GroupApi,
+        app: &AppKey,
         spec: &Value,
         owner: Option<&PodIdentity>,
         started: bool,
@@ -546,14 +547,14 @@ impl Batch<'_> {
                 return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
                     pod,
                     followed,
-                    vec![self.app.clone()],
+                    vec![app.clone()],
                 )))));
             }
         }
         let groups: Api<DynamicObject> = self.writer.objects(&key.namespace, &group_resource(api));
         let mut metadata = json!({
             "name": &*key.name, "namespace": &*key.namespace,
-            "labels": {annotations::MANAGED_BY: annotations::USHER, labels::APP_SELECTOR: self.app.selector()},
+            "labels": {annotations::MANAGED_BY: annotations::USHER, labels::APP_SELECTOR: app.selector()},
         });
         if let Some(map) = metadata.as_object_mut() {
             if let Some(owner) = owner {

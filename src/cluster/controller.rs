@@ -118,7 +118,9 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
     }
     let discovering = discovery::run(client.clone(), sink.changes, apis, stop.clone());
     supervisor.run("discovery", discovering);
-    supervisor.run("reconcile", Box::pin(EventLoop::new(inputs, restart_watch).run(received, stop)));
+    supervisor.run("reconcile", async move {
+        Box::pin(EventLoop::new(inputs, restart_watch).run(received, stop)).await;
+    });
 }
 
 /// Watches Nodes while the policy file wants their faults recorded.

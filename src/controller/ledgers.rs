@@ -132,16 +132,25 @@ impl Ledgers {
         leader_state: LeaderState,
         settings: Settings,
         now: Now,
-    ) -> Vec<Exit> {
-        self.record(observed, now, usize::MAX);
+    ) -> (Vec<Exit>, Recorded) {
+        let mut recorded = self.record(observed, now, usize::MAX);
         observed.store.notify();
         self.begin_exits(observed, now);
-        self.record(observed, now, usize::MAX);
+        let last = self.record(observed, now, usize::MAX);
+        recorded.ended.extend(last.ended);
+        recorded.explaining.extend(last.explaining);
         self.exits.close(observed.snapshot(), now);
-        match leader_state {
+        let exits = match leader_state {
             LeaderState::Leader => self.exits.due_reports(leader_state, settings.takeover, now.at, usize::MAX),
             LeaderState::Follower | LeaderState::NoLeader => Vec::new(),
-        }
+        };
+        (exits, recorded)
+    }
+
+    /// When the next step has exits to record or to report.
+    pub(super) fn next_due(&self, is_leader: bool, now: Instant) -> Option<Instant> {
+        let leader_state = if is_leader { LeaderState::Leader } else { LeaderState::Follower };
+        self.exits.is_busy(leader_state).then_some(now)
     }
 
     /// Which exits are reported, for the next leader; `None` before pods were listed.
@@ -178,7 +187,7 @@ impl Ledgers {
         }
     }
 
-    /// A recovery rule deletes the executor of that uid, unless it deletes its driver.
+    /// A recovery rule deletes the pod of that uid. The exits of drivers are not tracked.
     pub(super) fn rule_deletes(&mut self, uid: &Arc<str>, rule: RecoveryRule) {
         if !matches!(rule, RecoveryRule::Hopeless | RecoveryRule::ZombieDriver) {
             self.exits.rule_deletes(uid, Some(rule.as_str()));

@@ -4,7 +4,8 @@
 //! passes events in and carries out the [`Effects`] of the next [`step`](Controller::step). Nothing in it is persistent: after a
 //! restart it lists, reads and plans again.
 //!
-//! It has three parts, each with its own step and its next due time:
+//! It has three parts, each with its own step. [`Controller::step`] is the order of the steps, and the controller wakes when the first
+//! of them has work:
 //!
 //! | part | what it holds |
 //! |---|---|
@@ -291,7 +292,8 @@ impl Controller {
     /// Stops tracking exits. Returns the last exits to report if this replica leads; the next leader continues from the
     /// checkpoint.
     pub fn close(&mut self, now: Now, leader_state: LeaderState) -> Vec<Exit> {
-        let last = self.ledgers.close(&mut self.observed, leader_state, self.settings, now);
+        let (last, recorded) = self.ledgers.close(&mut self.observed, leader_state, self.settings, now);
+        self.planner.ended(recorded, now.at);
         // A replica that does not lead does not know what the others have reported, and leaves their checkpoint as it is. What
         // this replica learns from now on is not reported.
         self.closed = Some(self.checkpoint(now).filter(|_| leader_state == LeaderState::Leader));
@@ -373,9 +375,11 @@ impl Controller {
         if self.closed.is_some() {
             return Some(now + EXIT_INTERVAL);
         }
-        let leader_state = if self.is_leader { LeaderState::Leader } else { LeaderState::Follower };
-        let exits = self.ledgers.exits.is_busy(leader_state).then_some(now);
-        let parts = [self.observed.next_due(self.acts(), now), self.planner.next_due(now), exits];
+        let parts = [
+            self.observed.next_due(self.acts(), now),
+            self.planner.next_due(now),
+            self.ledgers.next_due(self.is_leader, now),
+        ];
         parts.into_iter().flatten().chain([self.next_prune]).min()
     }
 }

@@ -111,7 +111,7 @@ impl Planner {
         self.deletion_budget.prune(&policies.recovery, now);
     }
 
-    /// Drops applications that the rate limit no longer concerns, as many as one step may.
+    /// Forgets writes that no longer delay others, as many as one step may.
     pub(super) fn prune_rate_limit(&mut self, now: Instant) {
         self.rate_limit.prune(now, MAX_OBJECTS_PER_STEP);
     }

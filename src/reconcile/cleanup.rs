@@ -238,7 +238,7 @@ fn is_kept(keep: Keep, executor: &Executor, is_driver_gone: bool) -> bool {
     }
 }
 
-/// Whether it failed or succeeded, finally. A pod that Spark calls deleted is terminating already.
+/// Whether it failed or succeeded, finally, and still exists: a pod that is being deleted needs no cleanup.
 fn is_finished(executor: &Executor) -> bool {
     let is_final = matches!(executor.state, ExecutorPodState::Failed | ExecutorPodState::Succeeded);
     executor.is_over && is_final && !executor.deleting
