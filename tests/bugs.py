@@ -10,15 +10,15 @@ Each entry of bugs.toml is an edit of one file:
     old = "let wait = «conf.grace()»;"        # occurs once; only the expression or statement in «» is replaced, if it has them
     new = "Duration::ZERO"                    # or a text in which BUG stands for the switch, where none can be inserted: a pattern
 
-The indentation of lines does not count. An edit that no longer applies fails, with its name."""
+The indentation of lines does not count, and comments are not edited. An edit that no longer applies fails, with its name."""
 
 import argparse
+import doctest
 import os
 import pathlib
 import re
 import subprocess
 import sys
-import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "target/bugs"
@@ -34,7 +34,8 @@ GROUPS = {
     "scenarios": "The bugs that scenarios of whole replicas find, because few histories do.",
 }
 # The simulation, with no bug injected, and the search. The tests of the recovery rules run elsewhere.
-TESTS = ["controller::", "nodes::", "replicas::", "every_injected_bug_is_found"]
+SIMULATION = ["controller::", "nodes::", "replicas::"]
+SEARCH = "every_injected_bug_is_found"
 
 
 class Failed(Exception):
@@ -46,64 +47,104 @@ def pattern(text):
     return re.escape(re.sub(r"\n[ \t]*", "\n", text)).replace("\\\n", r"\n[ \t]*")
 
 
+def word_edges(text):
+    """The text must not begin or end inside a word."""
+    return (r"\b" if re.match(r"\w", text) else ""), (r"\b" if re.search(r"\w$", text) else "")
+
+
+def switched(edit, replaced):
+    """What stands in the copy instead of the text that an edit replaces."""
+    new = edit["new"].strip()
+    switch = f"crate::injected_bugs::injected(crate::injected_bugs::Bug::{edit['bug']})"
+    if re.search(r"\bBUG\b", new):
+        if re.search(r'"[^"\n]*\bBUG\b[^"\n]*"', new):
+            raise Failed("its new text has BUG in a string")
+        return re.sub(r"\bBUG\b", switch, new)
+    if replaced.rstrip().endswith(",") or "//" in replaced or "//" in new:
+        raise Failed("a list or a comment cannot be switched")
+    if not replaced.endswith(";"):
+        return f"(if {switch} {{ {new} }} else {{ {replaced} }})"
+    if re.match(r"\s*(let|use|const|static|fn|type)\b", replaced):
+        raise Failed("a declaration would end with the switch's block: mark its value")
+    return f"if {switch} {{ {new + ' ' if new else ''}}} else {{ {replaced} }}"
+
+
 def inject(text, edits):
-    """Applies edits, each a dictionary with `bug`, `old` and `new`, to the text of a file.
+    """Applies edits, each a dictionary with `bug`, `old` and `new`, to the text of a file. Returns it with the reasons of those that do
+    not apply. The text in «» must be a whole operand: `a + «b * c»`, not `a - «b + c»`.
 
     >>> edit = lambda old, new: {"bug": "B", "old": old, "new": new}
     >>> switch = "crate::injected_bugs::injected(crate::injected_bugs::Bug::B)"
-    >>> inject("if a && b {", [edit("if «a» &&", "true")]) == f"if (if {switch} {{ true }} else {{ a }}) && b {{"
+    >>> inject("if a && b {", [edit("if «a» &&", "true")])[0] == f"if (if {switch} {{ true }} else {{ a }}) && b {{"
     True
-    >>> inject("{\\n    f();\\n}", [edit("{\\n«f();»", "")]) == f"{{\\n    if {switch} {{ }} else {{ f(); }}\\n}}"
+    >>> inject("{\\n    f();\\n}", [edit("{\\n«f();»", "")])[0] == f"{{\\n    if {switch} {{ }} else {{ f(); }}\\n}}"
     True
-    >>> inject("A => 1,", [edit("A => 1,", "A if BUG => 2, A => 1,")]) == f"A if {switch} => 2, A => 1,"
+    >>> inject("A => 1,", [edit("A => 1,", "A if BUG => 2, A => 1,")])[0] == f"A if {switch} => 2, A => 1,"
     True
-    >>> inject("a a", [edit("a", "b")])
-    Traceback (most recent call last):
-    bugs.Failed: B: its old text occurs 2 times, expected once: a
-    >>> inject("a b", [edit("a b", "c"), edit("b", "c")])
-    Traceback (most recent call last):
-    bugs.Failed: B and B: their old texts overlap; narrow them with «»: b
+    >>> failed = lambda text, *edits: print("; ".join(inject(text, edits)[1]))
+    >>> failed("a a", edit("a", "b"))
+    B: its old text occurs 2 times, expected once: a
+    >>> failed("a, a, a", edit("a, a", "b"))
+    B: its old text occurs 2 times, expected once: a, a
+    >>> failed("is_lost // lost", edit("lost", "b"))
+    B: its old text occurs 0 times, expected once: lost
+    >>> failed("a b", edit("a b", "c"), edit("b", "c"))
+    B: its old text overlaps with that of B; narrow them with «»: b
+    >>> failed("a b", edit("«a", "c"), edit("«a» «b»", "c"), edit("a«»", "c"))
+    B: its old text needs one « before one », with a text between them: «a; B: its old text needs one « before one », with a text between them: «a» «b»; B: its old text needs one « before one », with a text between them: a«»
+    >>> failed("let a = 1; f(a,)", edit("let a = 1;", ""), edit("a,", "b,"), edit("f", 'g("BUG")'))
+    B: a declaration would end with the switch's block: mark its value: let a = 1;; B: a list or a comment cannot be switched: a,; B: its new text has BUG in a string: f
     """
-    changes = []
+    changes, failed = [], []
+    code = re.sub(r"//[^\n]*", lambda comment: "\0" * len(comment[0]), text)
     for edit in edits:
-        bug, old, new = edit["bug"], edit["old"], edit["new"]
-        before, marked, after = re.fullmatch("(.*)«(.*)»(.*)", old, re.DOTALL).groups() if "«" in old else ("", old, "")
-        found = list(re.finditer(f"{pattern(before)}({pattern(marked)}){pattern(after)}", text))
-        if len(found) != 1:
-            raise Failed(f"{bug}: its old text occurs {len(found)} times, expected once: {old}")
-        start, end = found[0].span(1)
-        for other_start, other_end, _, other in changes:
-            if start < other_end and other_start < end:
-                raise Failed(f"{other} and {bug}: their old texts overlap; narrow them with «»: {old}")
-        switch = f"crate::injected_bugs::injected(crate::injected_bugs::Bug::{bug})"
-        replaced = text[start:end]
-        if "BUG" in new:
-            new = new.replace("BUG", switch)
-        elif replaced.endswith(";"):
-            new = f"if {switch} {{ {new + ' ' if new else ''}}} else {{ {replaced} }}"
-        else:
-            new = f"(if {switch} {{ {new} }} else {{ {replaced} }})"
-        changes.append((start, end, new, bug))
+        old = edit["old"].strip()
+        marks = re.fullmatch("([^«»]*)«([^«»]+)»([^«»]*)", old) if re.search("[«»]", old) else re.fullmatch("()(.+)()", old, re.DOTALL)
+        try:
+            if not marks:
+                raise Failed("its old text needs one « before one », with a text between them")
+            before, marked, after = marks.groups()
+            begin, end = word_edges(before + marked + after)
+            inner_begin, inner_end = word_edges(marked)
+            regex = f"(?={begin}{pattern(before)}{inner_begin}({pattern(marked)}){inner_end}{pattern(after)}{end})"
+            found = list(re.finditer(regex, code))
+            if len(found) != 1:
+                raise Failed(f"its old text occurs {len(found)} times, expected once")
+            start, end = found[0].span(1)
+            for other_start, other_end, _, other in changes:
+                if start < other_end and other_start < end:
+                    raise Failed(f"its old text overlaps with that of {other}; narrow them with «»")
+            changes.append((start, end, switched(edit, text[start:end]), edit["bug"]))
+        except Failed as error:
+            failed.append(f"{edit['bug']}: {error}: {old}")
     for start, end, new, _ in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
-    return text
+    return text, failed
 
 
 def edits_of(groups):
     """The edits by file, and the bugs of each group with their descriptions."""
     by_file, bugs = {}, {group: {} for group in GROUPS}
+    if set(groups) != set(GROUPS):
+        raise Failed(f"{BUGS}: it has the groups {', '.join(groups)}, expected {', '.join(GROUPS)}")
     for group, named in groups.items():
-        if group not in GROUPS:
-            raise Failed(f"{BUGS}: unknown group {group}, expected one of {', '.join(GROUPS)}")
-        for bug, edits in named.items():
+        for bug, edits in named.items() if isinstance(named, dict) else [(group, None)]:
+            if not (isinstance(edits, list) and edits and all(isinstance(edit, dict) for edit in edits)):
+                raise Failed(f"{BUGS}: {bug}: expected entries that begin with [[{group}.{bug}]]")
+            if not re.fullmatch("[A-Z][A-Za-z0-9]+", bug) or bug == "Self":
+                raise Failed(f"{BUGS}: {bug} is no name of a bug, expected CamelCase")
             if any(bug in others for others in bugs.values()):
                 raise Failed(f"{BUGS}: {bug} is in two groups")
-            bugs[group][bug] = edits[0].get("what")
             for number, edit in enumerate(edits):
                 expected = {"file", "old", "new"} | ({"what"} if number == 0 else set())
-                if set(edit) != expected:
-                    raise Failed(f"{BUGS}: edit {number + 1} of {bug} has {sorted(edit)}, expected {sorted(expected)}")
+                if set(edit) != expected or not all(isinstance(value, str) for value in edit.values()):
+                    raise Failed(f"{BUGS}: edit {number + 1} of {bug} has {sorted(edit)}, expected texts {sorted(expected)}")
+                if not edit["file"].startswith("src/") or edit["file"] == PROGRAM:
+                    raise Failed(f"{BUGS}: {bug}: {edit['file']} is no file of the library, expected src/…")
                 by_file.setdefault(edit["file"], []).append({"bug": bug, **edit})
+            bugs[group][bug] = edits[0]["what"]
+            if "\n" in edits[0]["what"]:
+                raise Failed(f"{BUGS}: {bug}: its description has several lines")
     return by_file, bugs
 
 
@@ -142,7 +183,7 @@ pub fn injected(bug: Bug) -> bool {{
 
 def manifest():
     """The package with its library and one test."""
-    text = (ROOT / "Cargo.toml").read_text()
+    text = read("Cargo.toml")
     # Tables of targets, up to the next table.
     text = re.sub(r"^\[\[(bin|test|bench)\]\]\n(?:(?!\[).*\n?)*", "", text, flags=re.M)
     text = text.replace("[package]\n", "[package]\nautobins = false\nautotests = false\nautobenches = false\nautoexamples = false\n", 1)
@@ -151,26 +192,37 @@ def manifest():
 
 
 def files():
-    """Every file of the copy with its text."""
-    by_file, bugs = edits_of(tomllib.loads((ROOT / BUGS).read_text()))
-    copy = {"Cargo.toml": manifest(), "src/injected_bugs.rs": switches(bugs)}
-    for name in ["Cargo.lock", *(str(path.relative_to(ROOT)) for folder in COPIED for path in sorted((ROOT / folder).rglob("*")) if path.is_file())]:
-        copy[name] = (ROOT / name).read_text()
+    """Every file of the copy with its text, and the names of the bugs."""
+    import tomllib
+
+    try:
+        by_file, bugs = edits_of(tomllib.loads(read(BUGS)))
+    except tomllib.TOMLDecodeError as error:
+        raise Failed(f"{BUGS}: {error}") from None
+    copy = {"Cargo.toml": manifest(), "Cargo.lock": read("Cargo.lock"), "src/injected_bugs.rs": switches(bugs)}
+    for path in sorted(path for folder in COPIED for path in (ROOT / folder).rglob("*")):
+        if path.is_file() and not path.name.startswith(".") and not path.name.endswith("~"):
+            copy[str(path.relative_to(ROOT))] = read(path.relative_to(ROOT))
     del copy[PROGRAM]
     failed = []
     for name, edits in by_file.items():
         if name not in copy:
             failed.append(f"{edits[0]['bug']}: {name} does not exist")
             continue
-        try:
-            copy[name] = inject(copy[name], edits)
-        except Failed as error:
-            failed.append(f"{error} ({name})")
+        copy[name], wrong = inject(copy[name], edits)
+        failed += [f"{error} ({name})" for error in wrong]
     if failed:
         raise Failed(f"edits of {BUGS} do not apply:\n" + "\n".join(failed))
     # The switches leave parentheses and names without a use.
     copy["src/lib.rs"] = "#![allow(unused)]\n" + copy["src/lib.rs"] + "\npub mod injected_bugs;\n"
-    return copy, sum(map(len, bugs.values()))
+    return copy, [bug for group in bugs.values() for bug in group]
+
+
+def read(name):
+    try:
+        return (ROOT / name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise Failed(f"{name}: {error}") from None
 
 
 def write(copy):
@@ -181,36 +233,48 @@ def write(copy):
     for name, text in copy.items():
         path = COPY / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
     fixtures = COPY / "tests/fixtures"
-    if not fixtures.exists():
-        fixtures.symlink_to(ROOT / "tests/fixtures")
+    if fixtures.is_symlink():
+        fixtures.unlink()
+    fixtures.symlink_to("../../../tests/fixtures")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only check that every edit applies")
-    parser.add_argument("rest", nargs="*", help="arguments for the tests instead of the names of all of them; write -- before them")
+    parser.add_argument("--seeds", type=int, help="how many histories to search, for a bug that is searched for in histories")
+    parser.add_argument("bug", nargs="*", help="search only for these bugs, and show what finds them")
     options = parser.parse_args()
-    import doctest
-    import bugs as module
-
-    if doctest.testmod(module).failed:
+    if sys.version_info < (3, 11):
+        raise SystemExit("FAILED: tests/bugs.py requires Python 3.11")
+    if doctest.testmod().failed:
         raise SystemExit("FAILED: the examples of tests/bugs.py")
     try:
-        copy, count = files()
+        copy, bugs = files()
     except Failed as error:
         raise SystemExit(f"FAILED: {error}")
-    print(f"{count} bugs can be injected")
+    unknown = [bug for bug in options.bug if bug not in bugs]
+    if unknown:
+        raise SystemExit(f"FAILED: {', '.join(unknown)}: expected one of {', '.join(bugs)}")
+    print(f"{len(bugs)} bugs can be injected", flush=True)
     if options.check:
         return
     write(copy)
     # The tests need no program; support/process.rs names it when it is compiled.
     environment = {**os.environ, "CARGO_TARGET_DIR": str(ROOT / "target"), "CARGO_BIN_EXE_spark-usher": "/nonexistent", "RUST_BACKTRACE": "0"}
-    command = ["cargo", "test", "--locked", "--quiet", "--manifest-path", str(COPY / "Cargo.toml"), "--test", "bugs", "--", *(options.rest or TESTS)]
-    sys.stdout.flush()
-    raise SystemExit(subprocess.run(command, cwd=COPY, env=environment).returncode)
+    environment |= {"BUGS": " ".join(options.bug), **({"SEARCHED_SEEDS": str(options.seeds)} if options.seeds else {})}
+    chosen = [SEARCH, "--nocapture"] if options.bug else [*SIMULATION, SEARCH]
+    command = ["cargo", "test", "--locked", "--quiet", "--manifest-path", str(COPY / "Cargo.toml"), "--test", "bugs", "--", *chosen]
+    done = subprocess.run(command, cwd=COPY, env=environment, stderr=subprocess.PIPE, text=True)
+    sys.stderr.write(done.stderr)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    # A filter that matches no test passes.
+    found = re.search(r"^(\d+) injected bugs are found$", done.stderr, re.M)
+    if not found or int(found[1]) != len(options.bug or bugs):
+        raise SystemExit(f"FAILED: the search for {len(options.bug or bugs)} bugs did not run")
 
 
 if __name__ == "__main__":
