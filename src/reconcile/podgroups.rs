@@ -66,7 +66,7 @@ pub(super) fn plan(context: &PlanContext<'_>, now: Instant, state: &mut Applicat
         // Executors that outlive their driver for a moment need no gang.
         if !context.is_certainly_gone(wanted.set) {
             let gang = GangPlan { context, key, named: wanted, present: present.get(key).map(|group| &***group) };
-            match gang.awaits_conf(now, state, plan) {
+            match gang.conf_awaited_until(now, state, plan) {
                 Some(until) => plan.requeue(until),
                 None => plan.add(wanted.set.creator, gang.ensure(state)),
             }
@@ -238,7 +238,7 @@ struct GangPlan<'p, 'v> {
 impl GangPlan<'_, '_> {
     /// Until when a PodGroup is not created, because its driver is about to state how many executors it wants: its count may never be
     /// changed later, and executors that it lets start need not wait for others.
-    fn awaits_conf(&self, now: Instant, state: &mut ApplicationState, plan: &Plan) -> Option<Instant> {
+    fn conf_awaited_until(&self, now: Instant, state: &mut ApplicationState, plan: &Plan) -> Option<Instant> {
         let (context, wanted) = (self.context, self.named);
         let driver = wanted.set.own_driver()?;
         let is_asked = plan.drivers.iter().any(|poll| poll.key.driver == driver.creator && poll.reads_conf);
