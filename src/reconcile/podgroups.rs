@@ -240,12 +240,12 @@ impl GangPlan<'_, '_> {
     /// changed later, and executors that it lets start need not wait for others.
     fn conf_awaited_until(&self, now: Instant, state: &mut ApplicationState, plan: &Plan) -> Option<Instant> {
         let (context, wanted) = (self.context, self.named);
-        let driver = wanted.set.own_driver()?;
+        let driver = wanted.set.own_driver().filter(|_| self.present.is_none())?;
         let is_asked = plan.drivers.iter().any(|poll| poll.key.driver == driver.creator && poll.reads_conf);
         let silence = state.sets.get(&Some(driver.creator)).map(|set| set.silence).unwrap_or_default();
         let has_answered = view_of(context.snapshot, context.key, driver.creator).is_some();
         let is_known = self.effective().min_member.is_some() || replicas(context, wanted.set).is_some();
-        if self.present.is_some() || !is_asked || has_answered || is_known || wanted.with_driver {
+        if !is_asked || has_answered || is_known || wanted.with_driver {
             return None;
         }
         let since = *state.sets.entry(wanted.set.creator).or_default().conf_awaited_since.get_or_insert(now);
