@@ -83,6 +83,6 @@ impl Group {
 
 /// The number of members in the spec of a PodGroup, whichever scheduler's field contains it.
 pub fn group_size(spec: &serde_json::Value) -> Option<u64> {
-    let at = |pointer: &str| spec.pointer(pointer)?.as_u64();
-    at("/minMember").or_else(|| at("/schedulingPolicy/gang/minCount"))
+    // `pointer` allocates, and each plan asks.
+    spec.get("minMember").or_else(|| spec.pointer("/schedulingPolicy/gang/minCount"))?.as_u64()
 }
