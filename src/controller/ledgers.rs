@@ -1,5 +1,6 @@
 //! What is kept about applications and nodes beyond their plans: exits, nodes that break executors, costs, and findings.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,7 +29,7 @@ pub(super) struct Recorded {
     /// The applications of executors that exited.
     pub(super) ended: Vec<AppKey>,
     /// Drivers whose pods would explain an exit.
-    pub(super) explaining: Vec<PodKey>,
+    pub(super) explaining: BTreeSet<PodKey>,
 }
 
 /// See the module's text.
@@ -122,7 +123,7 @@ impl Ledgers {
         if was_recording && !self.exits.has_batch() {
             observed.exits_recorded(now.at);
         }
-        Recorded { ended, explaining: explaining.into_iter().collect() }
+        Recorded { ended, explaining }
     }
 
     /// Records every exit, and returns those to report if this replica leads.

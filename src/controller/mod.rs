@@ -304,9 +304,11 @@ impl Controller {
     pub fn step(&mut self, now: Now, policies: &Policies, leader_state: LeaderState) -> Effects {
         let context = StepContext { settings: self.settings, policies, leader_state, now };
         let mut effects = Effects::default();
-        self.note_leadership(leader_state, policies, now);
+        self.note_leadership(context);
         self.observed.inbox.begin_step();
-        self.prune(policies, now, &mut effects);
+        if self.next_prune <= now.at {
+            self.prune(policies, now, &mut effects);
+        }
         self.observed.step(&mut self.ledgers.exits, now);
         self.learn(now.at);
         self.planner.enqueue_changed(&mut self.observed, now.at);
@@ -340,14 +342,14 @@ impl Controller {
     }
 
     /// Notes whether this replica leads: what only a leader keeps begins and ends with that.
-    fn note_leadership(&mut self, leader_state: LeaderState, policies: &Policies, now: Now) {
-        let leads = leader_state == LeaderState::Leader;
+    fn note_leadership(&mut self, context: StepContext<'_>) {
+        let (leads, now) = (context.leads(), context.now);
         if leads && !self.is_leader {
             self.planner.begin_leading(now.at);
-            self.observed.polls.schedule(policies.lifecycle.poll.min(FIRST_POLL), now.at);
+            self.observed.polls.schedule(context.policies.lifecycle.poll.min(FIRST_POLL), now.at);
             self.ledgers.begin_leading(now);
         }
-        if leader_state == LeaderState::Follower {
+        if context.leader_state == LeaderState::Follower {
             self.ledgers.follow();
         }
         if self.is_leader && !leads {
@@ -362,13 +364,10 @@ impl Controller {
 
     /// Drops what no longer matters, every [`PRUNE_INTERVAL`].
     fn prune(&mut self, policies: &Policies, now: Now, effects: &mut Effects) {
-        if self.next_prune <= now.at {
-            self.next_prune = now.at + PRUNE_INTERVAL;
-            self.observed.prune(now.at);
-            self.ledgers.prune(self.observed.snapshot(), policies, now.at, effects);
-            self.planner.prune(policies, now.at);
-        }
-        self.planner.prune_rate_limit(now.at);
+        self.next_prune = now.at + PRUNE_INTERVAL;
+        self.observed.prune(now.at);
+        self.ledgers.prune(self.observed.snapshot(), policies, now.at, effects);
+        self.planner.prune(policies, now.at);
     }
 
     fn wake_at(&self, now: Instant) -> Option<Instant> {

@@ -106,14 +106,9 @@ impl Planner {
         }
     }
 
-    /// Drops what limits no action any more.
+    /// Forgets deletions that no longer count in a budget.
     pub(super) fn prune(&mut self, policies: &Policies, now: Instant) {
         self.deletion_budget.prune(&policies.recovery, now);
-    }
-
-    /// Forgets writes that no longer delay others, as many as one step may.
-    pub(super) fn prune_rate_limit(&mut self, now: Instant) {
-        self.rate_limit.prune(now, MAX_OBJECTS_PER_STEP);
     }
 
     /// Plans what is due, as much as one step may. Returns how many applications were planned; only a leader plans.
@@ -124,6 +119,7 @@ impl Planner {
         context: StepContext<'_>,
     ) -> usize {
         let (policies, leads, now) = (context.policies, context.leads(), context.now);
+        self.rate_limit.prune(now.at, MAX_OBJECTS_PER_STEP);
         if !leads {
             self.rate_limit.clear_planned();
             self.states.clear();

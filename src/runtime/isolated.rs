@@ -31,17 +31,22 @@ impl Drop for Isolated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
     use std::time::Duration;
     use tokio::sync::Notify;
     use tokio::task::JoinSet;
 
     #[tokio::test]
     async fn occupied_threads_delay_no_other_runtime() {
-        let spin = async {
+        // More than there are threads. Each occupies its thread until this runtime, which they do not delay, lets it go.
+        let count = 2 * std::thread::available_parallelism().unwrap().get();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        let spin = async move {
             let mut tasks = JoinSet::new();
-            for _ in 0..8 {
-                tasks.spawn(async { std::thread::sleep(Duration::from_millis(50)) });
+            for _ in 0..count {
+                let wait = wait.clone();
+                tasks.spawn(async move { wait.lock().unwrap().recv() });
             }
             tasks.join_all().await.len()
         };
@@ -49,7 +54,8 @@ mod tests {
         occupied.spawn(run("occupied", spin));
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(occupied.try_join_next().is_none());
-        assert_eq!(occupied.join_next().await.unwrap().unwrap().unwrap(), 8);
+        drop(go);
+        assert_eq!(occupied.join_next().await.unwrap().unwrap().unwrap(), count);
     }
 
     #[tokio::test]

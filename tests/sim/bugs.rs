@@ -1,40 +1,21 @@
-//! The search for every injected bug (`bugs.toml`). `python3 tests/bugs.py` builds and runs it in a copy of the sources; it is no test
-//! of this package.
+//! The search for every injected bug (`bugs.toml`). `python3 tests/bugs.py` makes it a module of `main.rs` in a copy of the sources, and
+//! runs it there.
 //!
 //! ```text
 //! python3 tests/bugs.py                                  the simulation without bugs, and the search for every one
 //! python3 tests/bugs.py WatchNotBackedOff --seeds 200    the search for one, in the first 200 histories
 //! ```
 
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::disallowed_methods,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    dead_code,
-    unreachable_pub,
-    reason = "a test fails by panicking, uses the real clock, and prints its results"
-)]
-
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use spark_usher::injected_bugs::{Bug, inject};
 
-mod controller;
-mod nodes;
-#[path = "../it/recovery/mod.rs"]
-mod recovery;
-mod replicas;
-#[path = "../support/mod.rs"]
-mod support;
+use crate::{controller, nodes, recovery, replicas};
 
 /// A search for bugs.
 struct Search {
@@ -57,13 +38,13 @@ const SEARCHES: [Search; 5] = [
         run: |seed| replicas::run::run_history(seed).0.into_iter().next(),
     },
     Search { bugs: Bug::CORE, seeds: 0..1000, has_histories: true, run: controller::run::violation },
-    Search { bugs: Bug::NODES, seeds: 0..2, has_histories: false, run: |seed| panics(|| nodes::check(seed)) },
-    Search { bugs: Bug::SCENARIOS, seeds: 0..1, has_histories: false, run: |_| panics(replicas::run::check_race) },
+    Search { bugs: Bug::NODES, seeds: 0..2, has_histories: false, run: |seed| checked(|| nodes::check(seed)) },
+    Search { bugs: Bug::SCENARIOS, seeds: 0..1, has_histories: false, run: |_| checked(replicas::run::check_race) },
     Search {
         bugs: Bug::RULES,
         seeds: 0..CHECKS.len() as u64,
         has_histories: false,
-        run: |seed| panics(CHECKS[seed as usize]),
+        run: |seed| checked(CHECKS[seed as usize]),
     },
 ];
 
@@ -126,15 +107,17 @@ const CHECKS: [fn(); 8] = [
     recovery::drivers::check_workloads_driver,
 ];
 
-/// The message of the panic that a check ends with.
-fn panics(check: impl FnOnce()) -> Option<String> {
-    let panic = catch_unwind(AssertUnwindSafe(check)).err()?;
-    Some(panic.downcast_ref::<String>().map_or_else(|| "a check failed".to_owned(), Clone::clone))
+/// A check that panics if it finds a violation.
+fn checked(check: impl FnOnce()) -> Option<String> {
+    check();
+    None
 }
 
-/// What a history shows. A panic of the product shows a bug, too.
+/// What a history shows. A panic shows a bug, too.
 fn violation(search: &Search, seed: u64) -> Option<String> {
-    catch_unwind(|| (search.run)(seed)).unwrap_or_else(|_| Some("it panics".to_owned()))
+    catch_unwind(|| (search.run)(seed)).unwrap_or_else(|panic| {
+        Some(panic.downcast_ref::<String>().map_or_else(|| "a check failed".to_owned(), Clone::clone))
+    })
 }
 
 /// Whether a history holds without any bug. Each is run once.
