@@ -39,8 +39,10 @@
 //! | [`submit`] | spark-submit in cluster mode: from options to the objects that are created |
 //! | [`leader`] | leader election: who holds the Lease |
 //! | [`lifecycle`] | Spark's lifecycle manager: which executors exited, when and why |
-//! | [`recovery`] | which executors an application has by its driver's own view, which it lacks and why, the rules about those in trouble, and what it costs |
+//! | [`drivers`] | what drivers say about their executors: which registered, how many a driver wants, and whether it keeps them |
+//! | [`planning`] | what the rules of a plan share: their input, and the actions that they plan |
 //! | [`nodes`] | which nodes refuse or break executors, and which are suspect |
+//! | [`recovery`] | which executors an application lacks and why, the rules about those in trouble, in rounds, and what they cost |
 //! | [`recorder`] | aggregation of Events |
 //! | [`views`] | what the debug port and the command line show |
 //! | [`submission`] | submission ids, the state of a driver's pod and how it changes, what the policies will do with a submission, and what spark-submit prints about it |
@@ -70,6 +72,7 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod controller;
+pub mod drivers;
 pub mod gang;
 pub mod hash;
 pub mod http;
@@ -79,6 +82,7 @@ pub mod lifecycle;
 pub mod manifests;
 pub mod nodes;
 pub mod ownership;
+pub mod planning;
 pub mod policy;
 pub mod reason;
 pub mod reconcile;

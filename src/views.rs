@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::drivers::{self, Registration};
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::remembered::RememberedExits;
 use crate::nodes::NodeLedger;
 use crate::ownership::elsewhere::CreatorElsewhere;
 use crate::ownership::liveness::{self, DriverLiveness};
 use crate::ownership::workload::{self, OwningPod};
+use crate::recovery::RecoveryFindings;
 use crate::recovery::cost::CostLedger;
 use crate::recovery::report::DeletedPod;
 use crate::recovery::waiting;
-use crate::recovery::{self, RecoveryFindings, Registration};
 use crate::signature::{StatedCreator, namespace_of_account};
 use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot, TemplateCounts};
 use crate::spark::diagnostics::PodDiagnostics;
@@ -389,12 +390,12 @@ fn driver_view(
     exits: &[&Exit],
     driver: &DriverPod,
 ) -> Option<DriverViewReport> {
-    let view = recovery::view_of(snapshot, key, driver.creator)?;
+    let view = drivers::view_of(snapshot, key, driver.creator)?;
     let conf = snapshot.conf(key, driver).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
     let noticed = view.wall - conf.detection_time();
     let is_recent =
         |id: u64| exits.iter().any(|exit| exit.executor.exec_id.map(u64::from) == Some(id) && exit.at > noticed);
-    let vanished = recovery::without_pod(view.executors(), (snapshot, key, app), driver)
+    let vanished = drivers::without_pod(view.executors(), (snapshot, key, app), driver)
         .filter_map(|row| row.id)
         .filter(|id| !is_recent(*id));
     Some(DriverViewReport {
@@ -414,7 +415,7 @@ fn not_with_driver(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> Op
     if executor.state != ExecutorPodState::Running || executor.inactive {
         return None;
     }
-    match recovery::registration(snapshot, key, executor, REGISTERS_WITHIN) {
+    match drivers::registration(snapshot, key, executor, REGISTERS_WITHIN) {
         Registration::Unknown | Registration::Registered(_) => None,
         Registration::NotRegistered => Some("runs, but is not registered with its driver".to_owned()),
         Registration::Removed(row) => {
@@ -542,7 +543,7 @@ fn deleted_by(deleted: &DeletedPod) -> String {
 
 /// What the driver's REST API says about an executor.
 fn driver_row(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> Option<DriverRowReport> {
-    let row = recovery::row_of(snapshot, key, executor)?;
+    let row = drivers::row_of(snapshot, key, executor)?;
     Some(DriverRowReport {
         registered: row.registered.map(shown),
         removed: row.removed.map(shown),

@@ -29,11 +29,12 @@ use crate::controller::NodeReport;
 use crate::gang::GangScheduler;
 use crate::hash::hash_of;
 use crate::lifecycle::cause::Cause;
+use crate::planning::Check;
+use crate::planning::{Action, Cleanup, ObjectVersion, PodEvent, Recover};
 use crate::reason::Reason;
-use crate::reconcile::{Action, Cleanup, ObjectVersion, PodEvent, Recover, owner_reference};
+use crate::reconcile::owner_reference;
 use crate::recorder::AggregatedEvent;
 use crate::recovery::budget::Attempt;
-use crate::recovery::finding::Check;
 use crate::recovery::report::DeletedPod;
 use crate::runtime::clock;
 use crate::snapshot::{

@@ -25,9 +25,9 @@ use tokio_rustls::TlsConnector;
 
 use super::request::{Error, call};
 use crate::controller::{DriverAnswer, PollError};
+use crate::drivers::DriverPoll;
 use crate::json::{BadList, Items};
 use crate::policy::DriverAccess;
-use crate::recovery::DriverPoll;
 use crate::spark::conf::{AppConf, Ui};
 use crate::spark::rest::{self, DriverMetrics, ExecutorSummary};
 

@@ -2,8 +2,8 @@
 
 use kube::core::Status;
 
+use crate::planning::{Action, PodEvent};
 use crate::reason::Reason;
-use crate::reconcile::{Action, PodEvent};
 use crate::snapshot::{Change, RelatedChange};
 use crate::spark::ids::AppKey;
 use crate::text::{harmless, truncated};

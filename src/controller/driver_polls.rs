@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use slots::{Slots, ViewMemory};
 
 use super::queue::WorkQueue;
+use crate::drivers::DriverPoll;
 use crate::hash::hash_of;
-use crate::recovery::DriverPoll;
 use crate::signature::Creator;
 use crate::snapshot::DriverViewKey;
 use crate::spark::ids::{AppKey, PodKey};

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::lookup::Lookup;
 use super::rate_limit::ExecutorSetKey;
+use crate::drivers::DriverPoll;
 use crate::leader::LeaderState;
 use crate::lifecycle::exit::Exit;
+use crate::planning::Action;
 use crate::policy::{Policies, RecoveryRule};
-use crate::reconcile::action::Action;
-use crate::recovery::DriverPoll;
 use crate::recovery::cost::{Amount, WasteCause};
 use crate::snapshot::{
     Conf, DriverPod, Listed, ObservedPod, Quota, ReferencedPod, RelatedChange, SchedulerMessages, Workload,

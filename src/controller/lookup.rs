@@ -4,14 +4,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::drivers::may_read_conf;
+use crate::drivers::target::target;
+use crate::drivers::view_of;
 use crate::gang::messages;
 use crate::ownership::liveness::{self, DriverLiveness};
 use crate::ownership::resolve;
 use crate::ownership::workload::{self, OwningPod};
 use crate::policy::{Policies, RecoveryRule};
-use crate::recovery::drivers::may_read_conf;
-use crate::recovery::target::target;
-use crate::recovery::view_of;
 use crate::signature::StatedCreator;
 use crate::snapshot::{
     Application, DriverPhase, DriverPod, Owner, ReferencedPod, Snapshot, Template, TemplateCounts, WorkloadKey,

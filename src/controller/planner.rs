@@ -14,8 +14,9 @@ use super::observation::{News, Observation, PLAN_INTERVAL};
 use super::queue::WorkQueue;
 use super::rate_limit::{ExecutorSetKey, Hold, RateLimit};
 use super::resync::{MAX_ENQUEUED_PER_STEP, Resync};
+use crate::planning::{Action, PlanInput};
 use crate::policy::{DriverAccess, Policies, RecoveryRule};
-use crate::reconcile::{Action, ApplicationState, Silence, plan};
+use crate::reconcile::{ApplicationState, Silence, plan};
 use crate::recovery::budget::{Attempt, DeletionBudget};
 use crate::snapshot::{Application, Change, DriverPhase, DriverView, DriverViewKey, RelatedChange};
 use crate::spark::ids::{AppKey, PodKey};
@@ -193,22 +194,23 @@ impl Planner {
         }
         let state = self.states.entry(app.clone()).or_default();
         let budget = &mut self.deletion_budget;
-        let mut plan = plan(observed.snapshot(), app, now, policies, state, &ledgers.exits, budget);
+        let input = PlanInput { snapshot: observed.snapshot(), key: app, policies, exits: &ledgers.exits, now };
+        let mut plan = plan(input, state, budget);
         let is_left = is_known || !state.is_empty() || !plan.sets.is_empty();
         if state.is_empty() {
             self.states.remove(app);
             ledgers.recovery.forget(app);
         }
-        let (later, visited) = (plan.requeue_at, plan.visited);
+        let (later, visited) = (plan.requeue_at, plan.recovery.visited);
         let left = self.driver_polls.require(app, std::mem::take(&mut plan.drivers), now.at);
         self.forget_views(left, observed, now);
-        if let Some(found) = plan.recovery.take() {
+        if let Some(found) = plan.recovery.report.take() {
             ledgers.recovery.found(app, found);
         }
-        for (cause, amount) in std::mem::take(&mut plan.waste) {
+        for (cause, amount) in std::mem::take(&mut plan.recovery.waste) {
             ledgers.add_waste(app, cause, amount);
         }
-        for (rule, count) in std::mem::take(&mut plan.withheld) {
+        for (rule, count) in std::mem::take(&mut plan.recovery.withheld) {
             *self.withheld.entry(rule).or_default() += count;
         }
         let paused = self.rate_limit.submit(app, plan, now.at);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::backoff::backoff_delay;
 use crate::ownership::liveness;
+use crate::planning::Action;
 use crate::reconcile::Plan;
-use crate::reconcile::action::Action;
 use crate::signature::Creator;
 use crate::snapshot::Snapshot;
 use crate::spark::ids::AppKey;
@@ -170,7 +170,7 @@ impl RateLimit {
     /// Accepts a plan: its actions begin when they have a slot. Returns when to plan the application again for the actions that
     /// are paused.
     pub(super) fn submit(&mut self, app: &AppKey, mut plan: Plan, now: Instant) -> Option<Instant> {
-        let continues_round = plan.continues_round;
+        let continues_round = plan.recovery.continues_round;
         if continues_round {
             self.keep_deletions(app, &mut plan);
         }

@@ -37,7 +37,7 @@ pub use scheduler::{
 pub use size::Numbers;
 
 use crate::annotations::MetadataField;
-use crate::snapshot::SchedulingKeys;
+use crate::snapshot::{GroupKey, SchedulingFields, SchedulingKeys};
 
 /// Every scheduler, one line each.
 pub static TABLE: &[&GangScheduler] = &[
@@ -65,6 +65,28 @@ impl GangScheduler {
     pub fn of_kind(kind: &str) -> Option<&'static GangScheduler> {
         TABLE.iter().copied().find(|scheduler| scheduler.kind == kind)
     }
+
+    /// The scheduler of the policy that set a pod's scheduling fields, and the gang that they name.
+    pub fn named_by(scheduling: &SchedulingFields) -> Option<(&'static GangScheduler, &str)> {
+        let scheduler = GangScheduler::of_kind(scheduling.set_by()?.1)?;
+        Some((scheduler, scheduler.group_key.of_fields(scheduling)?))
+    }
+
+    /// The PodGroup of a gang.
+    pub fn group(&self, namespace: &str, name: &str) -> GroupKey {
+        GroupKey { namespace: namespace.into(), name: name.into(), scheduler: self.kind }
+    }
+}
+
+/// The PodGroup of its namespace that an executor names.
+pub fn group_of(namespace: &str, scheduling: &SchedulingFields) -> Option<GroupKey> {
+    GangScheduler::named_by(scheduling).map(|(scheduler, name)| scheduler.group(namespace, name))
+}
+
+/// Whether executors with these fields name a PodGroup of their namespace: [`group_of`] without allocations, for each round.
+pub fn is_named(key: &GroupKey, scheduling: &SchedulingFields) -> bool {
+    GangScheduler::named_by(scheduling)
+        .is_some_and(|(scheduler, name)| (scheduler.kind, name) == (key.scheduler, &*key.name))
 }
 
 /// The keys of all schedulers.

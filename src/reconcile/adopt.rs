@@ -2,27 +2,19 @@
 //! did not identify the driver. The edge reads the driver's pod live before it writes.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::action::{Action, PodEvent};
-use super::batch::{self, Progress};
-use super::context::PlanContext;
 use super::plan::Plan;
+use super::state::Progress;
 use crate::ownership::contradiction::may_drive;
 use crate::ownership::liveness::{self, DriverLiveness, ExecutorSet};
 use crate::ownership::regroup;
 use crate::ownership::resolve::{self, DriverSource};
+use crate::planning::{Action, PlanContext, PodEvent, batch};
 use crate::reason::Reason;
 use crate::snapshot::{DriverPhase, DriverPod, Executor, Template, TemplateCounts, is_orphan};
 use crate::spark::ids::PodKey;
 
-pub(super) fn plan(
-    context: &PlanContext<'_>,
-    set: &ExecutorSet<'_>,
-    now: Instant,
-    progress: &mut Progress,
-    plan: &mut Plan,
-) {
+pub(super) fn plan(context: &PlanContext<'_>, set: &ExecutorSet<'_>, progress: &mut Progress, plan: &mut Plan) {
     // All evidence of a driver is in the template, so each template is decided once.
     let adopters: Vec<(&TemplateCounts, Verdict)> = set
         .counts
@@ -45,7 +37,7 @@ pub(super) fn plan(
     });
     plan.add(set.creator, actions);
     if !is_whole {
-        plan.continue_later(set.creator, now);
+        plan.continue_later(set.creator, context.now.at);
     }
 }
 

@@ -10,24 +10,22 @@
 use std::cell::LazyCell;
 use std::time::{Duration, Instant};
 
-use super::action::{Action, Cleanup, PodEvent};
-use super::batch::{self, Position, Progress};
-use super::state::ApplicationState;
+use super::plan::Plan;
+use super::state::{ApplicationState, Progress};
+use crate::drivers::kept;
 use crate::lifecycle::cause::never_ran;
 use crate::lifecycle::exits::Exits;
-use crate::time::Now;
-
-use super::context::PlanContext;
-use super::kept;
-use super::plan::Plan;
 use crate::ownership::contradiction::Witnesses;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::planning::batch::{self, Position};
+use crate::planning::{Action, Cleanup, PlanContext, PodEvent};
 use crate::policy::{Finished, Keep, Lifecycle};
 use crate::reason::Reason;
 use crate::snapshot::{Application, Executor, Snapshot};
 use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::state::ExecutorPodState;
+use crate::time::Now;
 
 /// The delay before an executor whose exit is not reported yet is planned again.
 const RECHECK_UNREPORTED: Duration = Duration::from_secs(1);
@@ -36,13 +34,11 @@ const RECHECK_UNREPORTED: Duration = Duration::from_secs(1);
 pub(super) fn plan(
     plan_context: &PlanContext<'_>,
     set: &ExecutorSet<'_>,
-    now: Now,
     progress: &mut Progress,
     state: &ApplicationState,
-    exits: &Exits,
     plan: &mut Plan,
 ) {
-    let (snapshot, key, app) = (plan_context.snapshot, plan_context.key, plan_context.app);
+    let &PlanContext { snapshot, key, app, exits, now, .. } = plan_context;
     let last_driver = state.last_driver(set.creator).map(|learned| learned.pod).or_else(|| last_driver(key, set));
     let last_driver = last_driver.as_ref();
     let lifecycle = &plan_context.policies.lifecycle;

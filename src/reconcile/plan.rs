@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::action::Action;
-use crate::policy::RecoveryRule;
-use crate::recovery::DriverPoll;
-use crate::recovery::cost::{Amount, WasteCause};
-use crate::recovery::report::RecoveryReport;
+use crate::drivers::DriverPoll;
+use crate::planning::Action;
+use crate::recovery::round::RoundPart;
 use crate::signature::Creator;
 
 /// What is to be done about an application now, and when to plan again.
@@ -17,20 +15,12 @@ pub struct Plan {
     pub sets: BTreeMap<Option<Creator>, Vec<Action>>,
     /// The application's drivers, to poll for their view.
     pub drivers: Vec<DriverPoll>,
-    /// What the recovery rules found, if a round of them has ended.
-    pub recovery: Option<RecoveryReport>,
-    /// What executors that do no work have cost since the last round.
-    pub waste: BTreeMap<WasteCause, Amount>,
-    /// How many more pods rules would have deleted, were deletions not off.
-    pub withheld: BTreeMap<RecoveryRule, u32>,
-    /// How many executors the round of the recovery rules visited.
-    pub visited: usize,
+    /// What the part of a round of the recovery rules results in; its actions are in `sets`.
+    pub recovery: RoundPart,
     /// When the next grace is over.
     pub requeue_at: Option<Instant>,
     /// Creators with too many executors for one plan: this plan contains only a part of their actions.
     pub partial: BTreeSet<Option<Creator>>,
-    /// No round of the recovery rules begins with this plan: deletions that the current one planned, and that have not begun, stay due.
-    pub continues_round: bool,
 }
 
 /// Delay of the next part of a plan if the last part had actions,

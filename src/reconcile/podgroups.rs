@@ -7,18 +7,17 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
-use super::action::{Action, PodEvent};
-use super::context::PlanContext;
 use super::plan::Plan;
 use super::state::{ApplicationState, Silence};
 use crate::annotations::{self, Overrides};
+use crate::drivers::view_of;
 use crate::gang::size::{self, Members, SizeFacts, Sizes};
 use crate::gang::{GangScheduler, GroupSpec, Shape, group};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::planning::{Action, PlanContext, PodEvent};
 use crate::policy::overrides::{self, Effective, Source};
 use crate::policy::{Policy, default_overrides};
 use crate::reason::Reason;
-use crate::recovery::registration::view_of;
 use crate::snapshot::{DriverPod, Group, GroupApi, GroupKey, Owner, SchedulingFields, TemplateCounts};
 use crate::spark::conf::{AppConf, Setting};
 use crate::spark::ids::{PodIdentity, PodKey};
@@ -54,7 +53,7 @@ fn conf_wait(silence: Silence) -> Duration {
     })
 }
 
-pub(super) fn plan(context: &PlanContext<'_>, now: Instant, state: &mut ApplicationState, plan: &mut Plan) {
+pub(super) fn plan(context: &PlanContext<'_>, state: &mut ApplicationState, plan: &mut Plan) {
     let present: BTreeMap<&GroupKey, &Arc<Group>> = context.groups().collect();
     let named = group_members(context, &present);
     state.idle_since.retain(|key, _| present.contains_key(key) && !named.contains_key(key));
@@ -66,7 +65,7 @@ pub(super) fn plan(context: &PlanContext<'_>, now: Instant, state: &mut Applicat
         // Executors that outlive their driver for a moment need no gang.
         if !context.is_certainly_gone(wanted.set) {
             let gang = GangPlan { context, key, named: wanted, present: present.get(key).map(|group| &***group) };
-            match gang.conf_awaited_until(now, state, plan) {
+            match gang.conf_awaited_until(state, plan) {
                 Some(until) => plan.requeue(until),
                 None => plan.add(wanted.set.creator, gang.ensure(state)),
             }
@@ -195,13 +194,9 @@ fn is_rendered(context: &PlanContext<'_>, scheduling: &SchedulingFields, name: &
 /// The PodGroup that scheduling fields with our `set_by` value name, if the scheduler has PodGroups. The signature may be missing
 /// if a replica did not have the key yet; then `set_by` alone counts, and proven executors take precedence.
 fn group_of(context: &PlanContext<'_>, scheduling: &SchedulingFields) -> Option<(GroupKey, &'static GangScheduler)> {
-    let (_, kind) = scheduling.set_by()?;
-    let scheduler = GangScheduler::of_kind(kind).filter(|scheduler| !scheduler.apis.is_empty())?;
-    let name = scheduler.group_key.of_fields(scheduling).filter(|name| is_dns_label(name))?;
-    Some((
-        GroupKey { namespace: context.key.namespace().into(), name: name.into(), scheduler: scheduler.kind },
-        scheduler,
-    ))
+    let (scheduler, name) = GangScheduler::named_by(scheduling)?;
+    let is_valid = !scheduler.apis.is_empty() && is_dns_label(name);
+    is_valid.then(|| (scheduler.group(context.key.namespace(), name), scheduler))
 }
 
 /// Whether a gang counts the executors of a template.
@@ -238,7 +233,7 @@ struct GangPlan<'p, 'v> {
 impl GangPlan<'_, '_> {
     /// Until when a PodGroup is not created, because its driver is about to state how many executors it wants: its count may never be
     /// changed later, and executors that it lets start need not wait for others.
-    fn conf_awaited_until(&self, now: Instant, state: &mut ApplicationState, plan: &Plan) -> Option<Instant> {
+    fn conf_awaited_until(&self, state: &mut ApplicationState, plan: &Plan) -> Option<Instant> {
         let (context, wanted) = (self.context, self.named);
         let driver = wanted.set.own_driver().filter(|_| self.present.is_none())?;
         let is_asked = plan.drivers.iter().any(|poll| poll.key.driver == driver.creator && poll.reads_conf);
@@ -248,6 +243,7 @@ impl GangPlan<'_, '_> {
         if !is_asked || has_answered || is_known || wanted.with_driver {
             return None;
         }
+        let now = context.now.at;
         let since = *state.sets.entry(wanted.set.creator).or_default().conf_awaited_since.get_or_insert(now);
         Some(since + conf_wait(silence)).filter(|until| *until > now)
     }
@@ -550,8 +546,8 @@ fn collect(context: &PlanContext<'_>, key: &GroupKey, group: &Group, state: &mut
         DriverLiveness::Gone if set.is_some_and(|set| context.is_certainly_gone(set)) => true,
         DriverLiveness::Alive(_) => false,
         DriverLiveness::Gone | DriverLiveness::Unknown => {
-            let since = state.idle_since.entry(key.clone()).or_insert(context.now);
-            context.now.duration_since(*since) >= IDLE_GRACE
+            let since = state.idle_since.entry(key.clone()).or_insert(context.now.wall);
+            context.now.wall.duration_since(*since) >= IDLE_GRACE
         }
     };
     if idle {

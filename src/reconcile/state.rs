@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::batch::Progress;
-use super::kept;
+use crate::drivers::kept;
 use crate::ownership::liveness::{ExecutorSet, KnownDriver};
-use crate::recovery::report::RecoveryReport;
+use crate::planning::batch::Position;
 use crate::recovery::state::RecoveryState;
 use crate::signature::Creator;
 use crate::snapshot::{GroupKey, Snapshot};
@@ -24,10 +23,6 @@ pub struct ApplicationState {
     pub idle_since: HashMap<GroupKey, Timestamp>,
     /// The state of the recovery rules.
     pub recovery: RecoveryState,
-    /// What the current round of the recovery rules has found so far.
-    pub(super) round: RecoveryReport,
-    /// When the next of their times is over.
-    pub(super) round_due: Option<Instant>,
 }
 
 /// Why a driver has not stated its configuration.
@@ -59,6 +54,15 @@ pub struct SetState {
     pub(crate) silence: Silence,
     /// Where the next plan continues, if there are too many executors for one.
     pub(super) progress: Progress,
+}
+
+/// Where the next plan for one creator's executors continues.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Among those that exited and are not cleaned up.
+    pub(super) uncleared: Position,
+    /// Among those that have no owner.
+    pub(super) orphans: Position,
 }
 
 impl ApplicationState {

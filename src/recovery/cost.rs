@@ -1,6 +1,6 @@
 //! What executors cost that did no work for their application: the cores and the memory that they request, for how long, and why.
 //!
-//! Rounds of the recovery rules measure it ([`crate::reconcile`]), from what the leader observed: nothing is counted twice by two
+//! Rounds of the recovery rules measure it ([`super::round`]), from what the leader observed: nothing is counted twice by two
 //! leaders, and up to a minute of each executor, between two rounds, may be missing.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,10 +11,10 @@ use imbl::OrdMap;
 use jiff::Timestamp;
 
 use super::namespaces::CountedNamespaces;
-use super::registration::{Registration, registration_in};
 use super::rules::{RuleContext, SetContext};
 use super::state::RecoveryState;
 use super::waiting::waiting_group;
+use crate::drivers::registration::{Registration, registration_in};
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exit::Exit;
 use crate::ownership::liveness::DriverLiveness;

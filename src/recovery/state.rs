@@ -7,9 +7,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::report::RecoveryReport;
+use crate::planning::batch::Position;
 use crate::policy::RecoveryRule;
 use crate::signature::Creator;
-use crate::snapshot::{ExecutorKey, GroupKey};
+use crate::snapshot::GroupKey;
 
 /// A finding that persists is reported again after this time.
 const REPORT_AGAIN: Duration = Duration::from_secs(3600);
@@ -32,17 +34,21 @@ const MAX_REPORTED: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryState {
     /// When the last round of checks began.
-    pub(crate) last_round: Option<Instant>,
+    last_round: Option<Instant>,
     /// The time of the newest view that it judged.
-    pub(crate) judged_view: Option<Instant>,
+    judged_view: Option<Instant>,
     /// When a rule's time is over: the next round begins then.
-    pub(crate) due: Option<Instant>,
+    due: Option<Instant>,
     /// Whether the last round has found something.
-    pub(crate) has_findings: bool,
+    has_findings: bool,
     /// Where the current round continues.
-    pub(crate) position: Option<ExecutorKey>,
-    /// Whether the current round visits all executors, and not only those that are not settled.
-    pub(crate) has_visited_all: bool,
+    pub(super) position: Position,
+    /// What it has found so far.
+    pub(super) round: RecoveryReport,
+    /// When the next of its times is over.
+    round_due: Option<Instant>,
+    /// Whether it visits all executors, and not only those that are not settled.
+    has_visited_all: bool,
     /// Since when the driver of a creator's executors has been gone.
     gone: BTreeMap<Option<Creator>, Instant>,
     /// Since when nothing contradicts any more that the driver of an executor is gone, by the executor's uid; `None` while something
@@ -89,11 +95,11 @@ pub(super) struct GoneElsewhere {
 
 /// The views that showed that the driver has removed an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Checks {
+pub(super) struct Checks {
     /// How many.
-    pub(crate) count: u32,
+    pub(super) count: u32,
     /// The first of them.
-    pub(crate) since: Instant,
+    pub(super) since: Instant,
     last: Instant,
 }
 
@@ -103,13 +109,42 @@ impl RecoveryState {
         *self == RecoveryState::default()
     }
 
+    /// Whether the last round has found something.
+    pub(super) fn has_findings(&self) -> bool {
+        self.has_findings
+    }
+
+    /// A part of a round begins, in which all executors are visited, or those that are not settled. Returns whether it is the first.
+    pub(super) fn begin_part(&mut self, visits_all: bool, newest_view: Option<Instant>, now: Instant) -> bool {
+        let is_first = self.position.is_none();
+        if is_first {
+            self.round = RecoveryReport::default();
+            self.round_due = None;
+            (self.last_round, self.judged_view) = (Some(now), newest_view);
+        }
+        self.has_visited_all = visits_all && (is_first || self.has_visited_all);
+        is_first
+    }
+
+    /// A time of the current round is over then.
+    pub(super) fn due_in_round(&mut self, at: Instant) {
+        self.round_due = Some(self.round_due.map_or(at, |due| due.min(at)));
+    }
+
+    /// The round has ended. Returns what it has found.
+    pub(super) fn end_round(&mut self) -> RecoveryReport {
+        self.due = self.round_due;
+        self.has_findings = !self.round.is_empty();
+        std::mem::take(&mut self.round)
+    }
+
     /// Whether views were remembered that are not judged yet.
-    pub(crate) fn remembers_views(&self) -> bool {
+    pub(super) fn remembers_views(&self) -> bool {
         !self.checks.is_empty() || !self.missing.is_empty()
     }
 
     /// No rule and no cost concerns the application: what was learned of a condition that no longer holds is forgotten.
-    pub(crate) fn rest(&mut self, now: Instant) {
+    pub(super) fn rest(&mut self, now: Instant) {
         if *self == RecoveryState::default() {
             return;
         }
@@ -121,7 +156,7 @@ impl RecoveryState {
     }
 
     /// Whether a round of checks begins or continues now. `pause` is the time between two rounds ([`RecoveryState::pause`]).
-    pub(crate) fn is_due(&self, pause: Duration, now: Instant) -> bool {
+    pub(super) fn is_due(&self, pause: Duration, now: Instant) -> bool {
         let began = |pause: Duration| self.last_round.is_none_or(|last| now.saturating_duration_since(last) >= pause);
         self.position.is_some() || began(pause) || (self.due.is_some_and(|due| due <= now) && began(SHORTEST_ROUND))
     }
@@ -132,7 +167,7 @@ impl RecoveryState {
     /// (`shortest_wait`); what begins in a round, such as the time without executors, is found that much later. Only what may end a
     /// finding, and a view that no round has judged, does not wait. Rounds that visit very many executors take several plans, and do
     /// not follow every change.
-    pub(crate) fn pause(&self, executors: usize, shortest_wait: Duration, newest_view: Option<Instant>) -> Duration {
+    pub(super) fn pause(&self, executors: usize, shortest_wait: Duration, newest_view: Option<Instant>) -> Duration {
         if executors > LARGE {
             return ROUND;
         }
@@ -143,19 +178,19 @@ impl RecoveryState {
     }
 
     /// When a round begins although nothing has changed.
-    pub(crate) fn next_round(&self) -> Option<Instant> {
+    pub(super) fn next_round(&self) -> Option<Instant> {
         let soonest = self.last_round? + SHORTEST_ROUND;
         Some(self.due?.max(soonest))
     }
 
     /// When a round begins after a change for which it was too early.
-    pub(crate) fn round_after_change(&self, pause: Duration) -> Option<Instant> {
+    pub(super) fn round_after_change(&self, pause: Duration) -> Option<Instant> {
         let after_pause = self.last_round? + pause;
         Some(self.next_round().map_or(after_pause, |due| due.min(after_pause)))
     }
 
     /// Observes which creators' drivers are gone.
-    pub(crate) fn observe_gone(&mut self, gone: &BTreeSet<Option<Creator>>, now: Instant) {
+    pub(super) fn observe_gone(&mut self, gone: &BTreeSet<Option<Creator>>, now: Instant) {
         self.gone.retain(|creator, _| gone.contains(creator));
         for creator in gone {
             self.gone.entry(*creator).or_insert(now);
@@ -163,7 +198,7 @@ impl RecoveryState {
     }
 
     /// Since when the driver of a creator's executors has been gone.
-    pub(crate) fn gone_since(&self, creator: Option<Creator>) -> Option<Instant> {
+    pub(super) fn gone_since(&self, creator: Option<Creator>) -> Option<Instant> {
         self.gone.get(&creator).copied()
     }
 
@@ -220,17 +255,17 @@ impl RecoveryState {
     }
 
     /// The cost of an executor is counted until now. Returns until when it was before.
-    pub(crate) fn count(&mut self, uid: &Arc<str>, now: Instant) -> Option<Instant> {
+    pub(super) fn count(&mut self, uid: &Arc<str>, now: Instant) -> Option<Instant> {
         self.counted.insert(uid.clone(), (now, now)).map(|(until, _)| until)
     }
 
     /// Of how many executors a cost was counted.
-    pub(crate) fn counted(&self) -> usize {
+    pub(super) fn counted(&self) -> usize {
         self.counted.len()
     }
 
     /// An executor does work now, or nothing is known: what was counted of it is not counted again.
-    pub(crate) fn keep_counted(&mut self, uid: &str, now: Instant) {
+    pub(super) fn keep_counted(&mut self, uid: &str, now: Instant) {
         if let Some((_, visited)) = self.counted.get_mut(uid) {
             *visited = now;
         }
@@ -287,7 +322,7 @@ impl RecoveryState {
     }
 
     /// Ends the time without executors of the drivers that have some, and that of PodGroups that do not wait again.
-    pub(crate) fn end_conditions(&mut self, is_empty: impl Fn(&str) -> bool, waits: impl Fn(&GroupKey) -> bool) {
+    pub(super) fn end_conditions(&mut self, is_empty: impl Fn(&str) -> bool, waits: impl Fn(&GroupKey) -> bool) {
         self.empty.retain(|uid, _| is_empty(uid));
         self.waiting_groups.retain(|group, _| waits(group));
     }
@@ -301,12 +336,12 @@ impl RecoveryState {
     }
 
     /// A rule would have deleted a pod, were deletions not off. Returns whether that is new.
-    pub(crate) fn withhold(&mut self, rule: RecoveryRule, uid: &Arc<str>) -> bool {
+    pub(super) fn withhold(&mut self, rule: RecoveryRule, uid: &Arc<str>) -> bool {
         self.withheld.len() < MAX_WITHHELD && self.withheld.insert((rule, uid.clone()))
     }
 
     /// Whether a finding is to be reported now: it is new, or was reported long ago.
-    pub(crate) fn report(&mut self, rule: RecoveryRule, uid: &Arc<str>, now: Instant) -> bool {
+    pub(super) fn report(&mut self, rule: RecoveryRule, uid: &Arc<str>, now: Instant) -> bool {
         let key = (rule, uid.clone());
         let is_due = |last: &Instant| now.saturating_duration_since(*last) >= REPORT_AGAIN;
         if !self.reported.get(&key).is_none_or(is_due) {
@@ -320,7 +355,7 @@ impl RecoveryState {
     }
 
     /// Forgets drivers and PodGroups that no longer exist, and executors that were not found lately.
-    pub(crate) fn retain(
+    pub(super) fn retain(
         &mut self,
         (drivers, creators): (&BTreeSet<&str>, &BTreeSet<Creator>),
         groups: impl Fn(&GroupKey) -> bool,

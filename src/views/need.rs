@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
+use crate::drivers::target::{self, Target};
+use crate::drivers::view_of;
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::remembered::RememberedExits;
 use crate::ownership::liveness::{self, ExecutorSet};
 use crate::recovery::shortage::{Shortage, shortage};
-use crate::recovery::target::{self, Target};
-use crate::recovery::view_of;
 use crate::snapshot::{Application, Snapshot};
 use crate::spark::ids::AppKey;
 

@@ -8,8 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{History, Names, shown};
+use crate::drivers;
 use crate::nodes::{NodeFault, NodeRecord, Suspicion};
-use crate::recovery::{self, cost};
+use crate::recovery::cost;
 use crate::snapshot::Snapshot;
 use crate::time::Now;
 
@@ -158,7 +159,7 @@ fn placed(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Placed> {
             let placed = all.entry(node.clone()).or_default();
             placed.pods += 1;
             *placed.schedulers.entry(executor.template.scheduling.scheduler_name.to_string()).or_default() += 1;
-            placed.excluded += usize::from(recovery::is_excluded(snapshot, key, executor));
+            placed.excluded += usize::from(drivers::is_excluded(snapshot, key, executor));
         }
         for driver in &app.drivers {
             let Some(node) = driver.node.as_ref().filter(|_| driver.is_live()) else { continue };

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::times::shown;
+use crate::drivers::target::{Target, TargetSource};
 use crate::recovery::report::{DeletedPod, ReportedFinding};
 use crate::recovery::shortage::Shortage;
 use crate::recovery::shortage_cause::ShortageCause;
-use crate::recovery::target::{Target, TargetSource};
 use crate::text::capitalized;
 
 /// How many executors an application wants.

@@ -10,8 +10,8 @@ use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::Exits;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::checkpoint::FoundCheckpoint;
+use spark_usher::planning::Action;
 use spark_usher::policy::Finished;
-use spark_usher::reconcile::Action;
 use spark_usher::snapshot::{Batch, Change, Ended, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis};
 use spark_usher::spark::ids::PodKey;
 

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use spark_usher::controller::{Controller, Effects, ExecutorSetKey, Lookup, LookupResult, Settings};
 use spark_usher::gang::GangScheduler;
 use spark_usher::leader::LeaderState;
+use spark_usher::planning::Action;
 use spark_usher::policy::Policies;
-use spark_usher::reconcile::Action;
 use spark_usher::snapshot::{
     Change, Conf, DriverPhase, DriverPod, Group, GroupKey, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
 };

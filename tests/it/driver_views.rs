@@ -7,9 +7,9 @@ use crate::support::*;
 use jiff::SignedDuration;
 use serde_json::json;
 use spark_usher::controller::{DriverAnswer, PollError};
+use spark_usher::drivers::DriverPoll;
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::{DriverAccess, DriverViews, Finished, Recovery};
-use spark_usher::recovery::DriverPoll;
 use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
 use spark_usher::views::{self, AppReport};
 

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use spark_usher::gang::GangScheduler;
 use spark_usher::lifecycle::Exits;
+use spark_usher::planning::{Action, ObjectVersion, PlanInput};
 use spark_usher::policy::{Policies, Policy};
 use spark_usher::reason::Reason;
-use spark_usher::reconcile::{self, Action, ApplicationState, ObjectVersion};
+use spark_usher::reconcile::{self, ApplicationState};
 use spark_usher::recovery::budget::DeletionBudget;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::{
@@ -115,15 +116,17 @@ impl Cluster {
         let now = Now { at: clock::instant(), wall: self.now };
         for _ in 0..10 {
             let plan = reconcile::plan(
-                &self.snapshot,
-                &self.app,
-                now,
-                &self.policies,
+                PlanInput {
+                    snapshot: &self.snapshot,
+                    key: &self.app,
+                    policies: &self.policies,
+                    exits: &Exits::default(),
+                    now,
+                },
                 &mut self.memory,
-                &Exits::default(),
                 &mut DeletionBudget::new(now.at),
             );
-            self.visited += plan.visited;
+            self.visited += plan.recovery.visited;
             let mut acted = false;
             for action in plan.into_actions() {
                 self.reasons.extend(action.reason());

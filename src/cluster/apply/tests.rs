@@ -1,7 +1,7 @@
 use super::*;
 use crate::controller::DriverAnswer;
+use crate::drivers::DriverPoll;
 use crate::policy::RecoveryRule;
-use crate::recovery::DriverPoll;
 use crate::signature::Creator;
 use crate::snapshot::DriverViewKey;
 use crate::spark::rest::{DriverMetrics, ExecutorSummary};

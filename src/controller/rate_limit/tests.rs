@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::controller::backoff::INITIAL_DELAY;
+use crate::planning::{Check, ObjectVersion, PodEvent, Recover};
 use crate::policy::RecoveryRule;
 use crate::reason::Reason;
-use crate::reconcile::action::{ObjectVersion, PodEvent, Recover};
-use crate::recovery::finding::Check;
+use crate::recovery::round::RoundPart;
 use crate::runtime::clock;
 use crate::spark::ids::{PodIdentity, PodKey};
 
@@ -154,7 +154,8 @@ fn deletions_of_a_round_begin_although_later_plans_have_none() {
         }
         begun.len()
     };
-    let between_rounds = |plan: Plan| Plan { continues_round: true, ..plan };
+    let between_rounds =
+        |plan: Plan| Plan { recovery: RoundPart { continues_round: true, ..RoundPart::default() }, ..plan };
     assert_eq!(begun(between_rounds(Plan::default())), 120);
     assert_eq!(begun(between_rounds(deletions(120..200))), 200);
     // The next round decides again.

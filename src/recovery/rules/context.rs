@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use crate::drivers::{self, DriverPoll, view_of};
 use crate::lifecycle::cause::never_ran;
 use crate::lifecycle::exits::Exits;
 use crate::ownership::contradiction::Witnesses;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
+use crate::planning::{Check, PlanContext};
 use crate::policy::{DriverAccess, Keep, Lifecycle, Mode, Recovery, RecoveryRule};
-use crate::recovery::drivers::{self, DriverPoll};
-use crate::recovery::finding::{Check, Finding, NoRemedy, Remedy, Verdict};
-use crate::recovery::registration::view_of;
+use crate::recovery::finding::{Finding, NoRemedy, Remedy, Verdict};
+use crate::recovery::state::RecoveryState;
 use crate::signature::Creator;
-use crate::snapshot::{Application, DriverPod, DriverView, Executor, Snapshot};
+use crate::snapshot::{DriverPod, DriverView, Executor, Snapshot};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::time::Now;
 
@@ -20,14 +21,14 @@ use crate::time::Now;
 pub(super) const AFTER_OUTAGE: Duration = Duration::from_secs(60);
 
 /// The input of every rule.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct RuleContext<'v> {
+    /// The input of the plan.
+    pub plan: &'v PlanContext<'v>,
     /// The snapshot.
     pub snapshot: &'v Snapshot,
     /// The application's key.
     pub key: &'v AppKey,
-    /// The application.
-    pub app: &'v Application,
     /// Settings.
     pub recovery: &'v Recovery,
     /// What is done with finished executors, and which are kept.
@@ -51,6 +52,16 @@ pub struct SetContext<'v> {
     pub gone_since: Option<Instant>,
     /// Whether the driver keeps its finished executors.
     pub keeps: bool,
+}
+
+impl<'v> SetContext<'v> {
+    /// All executors with the same driver, by creator.
+    pub(super) fn all<'c>(
+        &self,
+        plan: &'c PlanContext<'v>,
+    ) -> impl Iterator<Item = &'v ExecutorSet<'v>> + Clone + use<'c, 'v> {
+        std::iter::once(self.set).chain(plan.with_driver_of(self.set))
+    }
 }
 
 /// Whether the driver of an executor is known by uid: a signature names the pod that created it, or an ownerReference its owner.
@@ -85,6 +96,25 @@ pub(super) fn not_registered(context: &RuleContext<'_>, executor: &Executor) -> 
 }
 
 impl<'v> RuleContext<'v> {
+    /// The input of the rules, from that of a plan.
+    pub fn of(plan: &'v PlanContext<'v>) -> RuleContext<'v> {
+        RuleContext {
+            plan,
+            snapshot: plan.snapshot,
+            key: plan.key,
+            recovery: &plan.policies.recovery,
+            lifecycle: plan.policies.lifecycle,
+            witnesses: plan.witnesses(),
+            exits: plan.exits,
+            now: plan.now,
+        }
+    }
+
+    /// What the rules need to know about one creator's executors.
+    pub fn of_set(&self, set: &'v ExecutorSet<'v>, state: &RecoveryState, keeps: bool) -> SetContext<'v> {
+        SetContext { set, view: self.view(set), gone_since: state.gone_since(set.creator), keeps }
+    }
+
     /// Why a driver has no view that counts.
     pub(super) fn no_view(&self) -> NoRemedy {
         match self.recovery.driver_view.access {
@@ -149,7 +179,7 @@ impl<'v> RuleContext<'v> {
     }
 
     /// The driver's view of a creator's executors, if the driver answered one of its last two polls.
-    pub fn view(&self, set: &ExecutorSet<'_>) -> Option<(&'v DriverView, DriverPoll)> {
+    fn view(&self, set: &ExecutorSet<'_>) -> Option<(&'v DriverView, DriverPoll)> {
         let driver = set.own_driver()?;
         let view = view_of(self.snapshot, self.key, driver.creator)?;
         Some((view, drivers::poll(self.snapshot, self.key, driver, self.recovery.driver_view.access)?))

@@ -3,26 +3,27 @@
 use std::sync::Arc;
 
 use super::context::{RuleContext, SetContext, not_of_workload};
+use crate::drivers::target::{self, Target, TargetSource};
+use crate::ownership::contradiction::{is_related, may_drive};
+use crate::ownership::liveness::ExecutorSet;
+use crate::planning::Check;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
+use crate::recovery::finding::{NoRemedy, Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
-use crate::recovery::target::{Target, TargetSource};
-use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey};
+use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey, Executor, TemplateCounts, is_undeleted};
 
-/// The rules about one driver's pod; at most one of them applies. `has_executors` is whether one of its executors is pending or
-/// running, `target` how many it wants, if that is known.
+/// The rules about one driver's pod; at most one of them applies.
 pub fn of_driver(
     context: &RuleContext<'_>,
     of: &SetContext<'_>,
     driver: &Arc<DriverPod>,
-    (has_executors, target): (bool, Option<Target>),
     state: &mut RecoveryState,
 ) -> Verdict {
     if driver.skip || driver.deleting {
         return Verdict::Nothing;
     }
     match zombie(context, driver, state) {
-        Verdict::Nothing => hopeless(context, of, driver, (has_executors, target), state),
+        Verdict::Nothing => hopeless(context, of, driver, state),
         verdict => verdict,
     }
 }
@@ -64,12 +65,12 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
 fn hopeless(
     context: &RuleContext<'_>,
     of: &SetContext<'_>,
-    driver: &DriverPod,
-    (has_executors, target): (bool, Option<Target>),
+    driver: &Arc<DriverPod>,
     state: &mut RecoveryState,
 ) -> Verdict {
     const RULE: RecoveryRule = RecoveryRule::Hopeless;
-    let Some(target) = target.filter(|target| target.count > 0 && !has_executors && !context.is_off(RULE)) else {
+    let lacks_all = |target: &Target| target.count > 0 && !has_executors(context, of, driver);
+    let Some(target) = target(context, of, driver).filter(lacks_all).filter(|_| !context.is_off(RULE)) else {
         state.has_executors(&driver.uid);
         return Verdict::Nothing;
     };
@@ -91,6 +92,29 @@ fn hopeless(
         };
         context.about_driver(RULE, driver, since, message, remedy)
     })
+}
+
+/// How many executors a driver wants, if that is known.
+fn target(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &Arc<DriverPod>) -> Option<Target> {
+    let view = of.view.as_ref().map(|(view, _)| *view);
+    let replicas = target::replicas(context.snapshot, context.key, driver, context.plan.of_driver(&driver.uid));
+    target::target(context.snapshot, context.key, driver, view, replicas)
+}
+
+/// Whether one of a driver's executors is pending or running. One that is being deleted does not count, however long that takes. The
+/// pod that controls one may not be its driver.
+fn has_executors(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &Arc<DriverPod>) -> bool {
+    if driver.phase != DriverPhase::Running {
+        return false;
+    }
+    // Any tenant can label any number of pods as the driver: only one that may have executors looks at them.
+    let may_have = |set: &ExecutorSet<'_>| {
+        let is_related = |counts: &TemplateCounts| counts.undeleted > 0 && is_related(driver, counts.creator());
+        set.counts.iter().any(|counts| is_related(counts))
+    };
+    let may_be_own = |executor: &Arc<Executor>| is_undeleted(executor) && may_drive(driver, executor);
+    of.all(context.plan).any(|set| set.undeleted() > 0)
+        || context.plan.sets.iter().any(may_have) && context.plan.app.executors().values().any(may_be_own)
 }
 
 /// The deletion of a driver without executors. Its view must be answered: a driver that has not created its SparkContext yet, or has

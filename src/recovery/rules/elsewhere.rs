@@ -3,8 +3,9 @@
 use super::context::{RuleContext, not_of_workload};
 use crate::lifecycle::cause::never_ran;
 use crate::ownership::elsewhere::CreatorElsewhere;
+use crate::planning::Check;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{Check, Remedy, Verdict};
+use crate::recovery::finding::{Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::Executor;
 

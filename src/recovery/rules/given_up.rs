@@ -7,9 +7,9 @@
 use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext, by_view};
+use crate::drivers::registration::{Registration, registration_in};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
-use crate::recovery::registration::{Registration, registration_in};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::Executor;
 use crate::spark::exit::is_caused_by_app;

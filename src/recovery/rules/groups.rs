@@ -3,13 +3,14 @@
 
 use serde_json::Value;
 
+use crate::gang::is_named;
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::{DriverPod, Group, GroupKey};
 use crate::spark::quantity::Quantity;
 
-use super::context::RuleContext;
+use super::context::{RuleContext, SetContext};
 
 const RULE: RecoveryRule = RecoveryRule::Groups;
 
@@ -33,15 +34,19 @@ fn reserves(group: &Group) -> bool {
     resources.is_some_and(|all| all.values().any(|value| amount(value) != Some(Quantity::ZERO)))
 }
 
-/// The rule about one of our PodGroups that has this many members, of which `pending` are pending. The finding is about
-/// the driver's pod. A PodGroup without members for which nothing is reserved waits for nothing.
+/// The rule about one of our PodGroups. The finding is about the driver's pod. A PodGroup without members for which nothing is reserved
+/// waits for nothing.
 pub fn of_group(
     context: &RuleContext<'_>,
+    of: &SetContext<'_>,
     (key, group): (&GroupKey, &Group),
-    (members, pending): (usize, usize),
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> Verdict {
+    let sets = of.all(context.plan);
+    let own = || sets.clone().flat_map(|set| &set.counts).filter(|counts| is_named(key, &counts.template.scheduling));
+    let members: usize = own().map(|counts| counts.undeleted).sum();
+    let pending: usize = own().map(|counts| counts.pending).sum();
     let is_used = members > 0 || reserves(group);
     let applies = is_used && waits_again(group) && pending == 0 && !context.is_off(RULE);
     let Some(phase) = waits_in(group).filter(|_| applies) else {

@@ -7,8 +7,9 @@
 use std::time::Instant;
 
 use super::context::{RuleContext, SetContext, kept, not_of_workload};
+use crate::planning::Check;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
+use crate::recovery::finding::{NoRemedy, Remedy, Verdict};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::Executor;
 

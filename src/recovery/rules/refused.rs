@@ -9,8 +9,9 @@ use std::time::Instant;
 use super::context::{RuleContext, SetContext, is_driver_known, kept, not_of_workload};
 use crate::lifecycle::cause::{Cause, Removal, cause};
 use crate::lifecycle::cause_group::CauseGroup;
+use crate::planning::Check;
 use crate::policy::{Finished, RecoveryRule};
-use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
+use crate::recovery::finding::{NoRemedy, Remedy, Verdict};
 use crate::snapshot::Executor;
 
 const RULE: RecoveryRule = RecoveryRule::Refused;

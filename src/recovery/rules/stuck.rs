@@ -7,9 +7,9 @@
 use std::time::Instant;
 
 use super::context::{RuleContext, SetContext, by_view};
+use crate::drivers::registration::{Registration, registration_in};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::Verdict;
-use crate::recovery::registration::{Registration, registration_in};
 use crate::snapshot::Executor;
 
 const RULE: RecoveryRule = RecoveryRule::Stuck;

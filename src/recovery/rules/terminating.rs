@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, is_driver_known, not_of_workload, not_registered};
+use crate::planning::Check;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{Check, NoRemedy, Remedy, Verdict};
+use crate::recovery::finding::{NoRemedy, Remedy, Verdict};
 use crate::snapshot::Executor;
 
 const RULE: RecoveryRule = RecoveryRule::Terminating;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::context::{RuleContext, SetContext, words};
+use crate::drivers;
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
-use crate::recovery::registration;
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::DriverPod;
 use crate::spark::lifecycle_conf::LifecycleConf;
@@ -28,7 +28,7 @@ pub fn of_view(
     let checked = state.rows_to_check(driver.creator, view.executors().len(), MAX_ROWS);
     let rows = view.executors().get(checked.clone()).unwrap_or_default();
     let missing =
-        registration::without_pod(rows, (context.snapshot, context.key, context.app), driver).filter_map(|row| row.id);
+        drivers::without_pod(rows, (context.snapshot, context.key, context.plan.app), driver).filter_map(|row| row.id);
     let missing: BTreeSet<u64> = missing.take(MAX_TRACKED).collect();
     // The ids about which these rows say something.
     let first = rows.first().filter(|_| checked.start > 0).and_then(|row| row.id).unwrap_or_default();

@@ -21,12 +21,12 @@ use crate::support::*;
 use serde_json::json;
 use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::cause::Cause;
+use spark_usher::planning::{Action, Check, Recover};
 use spark_usher::policy::{
     Budget, DriverAccess, DriverViews, Keep, Lifecycle, Mode, Recovery, RecoveryRule, RuleSettings,
 };
 use spark_usher::reason::Reason;
-use spark_usher::reconcile::{Action, Recover};
-use spark_usher::recovery::finding::{Check, NoRemedy};
+use spark_usher::recovery::finding::NoRemedy;
 use spark_usher::recovery::report::Outcome;
 use spark_usher::snapshot::{Change, Group, GroupKey, PodChange, RelatedChange, Replaced};
 use spark_usher::spark::ids::{AppKey, PodIdentity, PodKey};

@@ -7,9 +7,9 @@ use crate::support::controller_harness::*;
 use crate::support::*;
 use serde_json::json;
 use spark_usher::controller::{DriverAnswer, PollError};
+use spark_usher::planning::{Action, Recover};
 use spark_usher::policy::{Budget, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
 use spark_usher::reason::Reason;
-use spark_usher::reconcile::{Action, Recover};
 use spark_usher::recovery::budget::Attempt;
 use spark_usher::recovery::report::ReportedFinding;
 use spark_usher::snapshot::{Change, Group, GroupKey, Owner, RelatedChange, Replaced};
@@ -214,5 +214,5 @@ pub(super) fn listed(groups: Vec<(GroupKey, Group)>) -> Change {
 
 /// Whether a deletion is verified by the driver's view, in which this executor must not be registered.
 pub(super) fn not_registered(deletion: &Recover, id: u64) -> bool {
-    matches!(&deletion.check, spark_usher::recovery::finding::Check::NotRegistered(_, of) if *of == id)
+    matches!(&deletion.check, spark_usher::planning::Check::NotRegistered(_, of) if *of == id)
 }

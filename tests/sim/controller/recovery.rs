@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spark_usher::controller::{DriverAnswer, PollError};
+use spark_usher::drivers::DriverPoll;
 use spark_usher::ownership::contradiction::{self, Contradiction, Reads, ToRead};
+use spark_usher::planning::Check;
+use spark_usher::planning::{Action, Recover};
 use spark_usher::policy::{Budget, DriverAccess, DriverViews, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
 use spark_usher::reason::Reason;
-use spark_usher::reconcile::{Action, Recover};
-use spark_usher::recovery::DriverPoll;
-use spark_usher::recovery::finding::Check;
 use spark_usher::spark::ids::PodIdentity;
 use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use spark_usher::controller::{Controller, DriverAnswer, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
+use spark_usher::drivers::DriverPoll;
 use spark_usher::leader::{LeaderState, Observed, may_act_until};
 use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
+use spark_usher::planning::{Action, Cleanup};
 use spark_usher::policy::RecoveryRule;
-use spark_usher::reconcile::{Action, Cleanup};
-use spark_usher::recovery::DriverPoll;
 use spark_usher::recovery::budget::Attempt;
 use spark_usher::snapshot::{
     Change, Conf, DriverViewKey, Listed, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,

@@ -63,7 +63,7 @@ fn driver_of(snapshot: &Snapshot, app: &AppKey, executor: &Executor) -> Option<C
 
 /// The same by the view of the pod that is the executor's proven creator or its owner. Without `within`, an executor that is
 /// missing proves nothing.
-pub(super) fn registration_in<'v>(
+pub fn registration_in<'v>(
     view: Option<&'v DriverView>,
     executor: &Executor,
     within: Option<Duration>,

@@ -13,20 +13,11 @@ const MAX_EXECUTORS_PER_PLAN: usize = 4096;
 const MAX_ACTIONS: usize = 512;
 
 /// The last executor that a plan visited, if more follow it.
-pub(super) type Position = Option<ExecutorKey>;
-
-/// Where the next plan for one creator's executors continues.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Progress {
-    /// Among those that exited and are not cleaned up.
-    pub(super) uncleared: Position,
-    /// Among those that have no owner.
-    pub(super) orphans: Position,
-}
+pub type Position = Option<ExecutorKey>;
 
 /// Visits the executors after `last`; after the last executor the next call begins with the first. `each` returns whether it
 /// planned an action. Returns whether this call visited all executors.
-pub(super) fn visit<'v>(
+pub fn visit<'v>(
     all: &'v OrdMap<ExecutorKey, Arc<Executor>>,
     last: &mut Position,
     mut each: impl FnMut(&'v Arc<Executor>) -> bool,

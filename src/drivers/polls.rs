@@ -61,7 +61,7 @@ pub fn to_poll(
 }
 
 /// How a driver is polled; `None` if it cannot be.
-pub(super) fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod, access: DriverAccess) -> Option<DriverPoll> {
+pub fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod, access: DriverAccess) -> Option<DriverPoll> {
     let address = driver.address.clone().filter(|_| driver.phase == DriverPhase::Running && !driver.deleting)?;
     let ui = snapshot.conf(app, driver).map_or_else(Ui::default, |conf| conf.ui);
     (ui.enabled && access != DriverAccess::None).then(|| DriverPoll {

@@ -8,7 +8,7 @@ use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 
 /// Whether the driver keeps its finished executors (`deleteOnTermination=false`): its configuration states so, or exists and
 /// cannot be read.
-pub(super) fn keeps(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> bool {
+pub fn keeps(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> bool {
     match snapshot.conf(key, driver) {
         Some(conf) => !conf.lifecycle.delete_on_termination,
         None => driver.conf_map.is_some(),
@@ -17,7 +17,7 @@ pub(super) fn keeps(snapshot: &Snapshot, key: &AppKey, driver: &DriverPod) -> bo
 
 /// Whether the driver of these executors keeps them, or has labelled one. `last_driver` is the driver as it was last
 /// known.
-pub(super) fn driver_keeps(
+pub fn driver_keeps(
     snapshot: &Snapshot,
     key: &AppKey,
     app: &Application,

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::check::Check;
 use crate::lifecycle::cause::Cause;
 use crate::ownership::resolve::DriverSource;
 use crate::policy::RecoveryRule;
 use crate::reason::Reason;
-use crate::recovery::finding::Check;
 use crate::snapshot::{Executor, Group, GroupApi, GroupKey};
 use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 
 /// The longest description of an action in the log.
 const MAX_DESCRIPTION: usize = 1024;
+
 /// The state of an object on which a plan is based: the precondition of its write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectVersion {

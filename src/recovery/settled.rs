@@ -1,14 +1,12 @@
 //! What a round of the recovery rules has to visit: most applications run as they should, and need none. What decides is counted
 //! with each change of the snapshot, so that a plan visits no executor for it.
 
+use super::rules::waits_again;
+use super::waiting::waiting_group;
+use crate::drivers::{target, view_of};
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
-use crate::recovery::registration::view_of;
-use crate::recovery::rules::waits_again;
-use crate::recovery::target;
-use crate::recovery::waiting::waiting_group;
+use crate::planning::PlanContext;
 use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey};
-
-use super::context::PlanContext;
 
 /// The pods of an application that a rule or a cost can concern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +46,7 @@ fn has_view(context: &PlanContext<'_>, driver: &DriverPod) -> bool {
 
 /// The labelled drivers of the application, and those of its executors, each of these once: many sets may have one driver.
 fn drivers<'c>(context: &'c PlanContext<'_>) -> impl Iterator<Item = &'c DriverPod> {
-    let of_one = context.by_driver.chunk_by(|(a, _), (b, _)| a == b);
-    let own = of_one.filter_map(|sets| sets.iter().find_map(|(_, set)| set.own_driver()));
-    context.app.drivers.iter().chain(own).map(|driver| &**driver)
+    context.app.drivers.iter().chain(context.own_drivers()).map(|driver| &**driver)
 }
 
 /// Whether a rule or a cost may concern executors of the set that are settled.

@@ -1,0 +1,10 @@
+//! What drivers say about their executors: how they are polled, which executors registered, how many a driver wants, and whether it keeps
+//! those that finished.
+
+pub mod kept;
+mod polls;
+pub mod registration;
+pub mod target;
+
+pub use polls::{DriverPoll, may_read_conf, poll, to_poll};
+pub use registration::{Registration, is_excluded, registration, row_of, view_of, without_pod};
