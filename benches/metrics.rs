@@ -35,7 +35,7 @@ use spark_usher::policy::RecoveryRule;
 use spark_usher::recovery::cost::{Amount, WasteCause};
 use spark_usher::recovery::namespaces::MAX_NAMESPACES;
 use spark_usher::recovery::shortage_cause::ShortageCause;
-use spark_usher::snapshot::{Change, Conf, Group, GroupKey, ObservedPod, PodChange, RelatedChange, Snapshot};
+use spark_usher::snapshot::{Change, Conf, Group, GroupKey, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::spark::pod::Pod;
@@ -134,7 +134,7 @@ fn snapshot() -> Snapshot {
             waits: None,
             spec: json!({}),
         };
-        snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
+        snapshot.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
     }
     snapshot
 }

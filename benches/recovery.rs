@@ -36,7 +36,7 @@ use spark_usher::gang;
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::{DriverAccess, Policies};
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, DriverViewKey, ObservedPod, RelatedChange, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, DriverViewKey, ObservedPod, RelatedChange, ServedApis, Watched};
 use spark_usher::spark::conf::Ui;
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::spark::pod::Pod;
@@ -134,7 +134,7 @@ fn controller() -> bool {
         let mut since = Duration::ZERO;
         let now = |since: Duration| Now { at: began + since, wall: Timestamp::UNIX_EPOCH + since };
         for change in
-            [RelatedChange::Apis(ServedApis::default()), RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))]
+            [RelatedChange::Apis(ServedApis::default()), RelatedChange::Namespaces(Watched::Listed(Vec::new()))]
         {
             controller.watch_event(Change::Related(change), now(since));
         }

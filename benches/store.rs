@@ -35,7 +35,7 @@ use smol_str::format_smolstr;
 use spark_usher::controller::{Controller, Settings};
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::Policies;
-use spark_usher::snapshot::{Change, Notify, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis, Store};
+use spark_usher::snapshot::{Change, Notify, ObservedPod, PodChange, RelatedChange, ServedApis, Store, Watched};
 use spark_usher::time::Now;
 
 const EXECUTORS: usize = 100_000;
@@ -191,7 +191,7 @@ impl Harness {
         let mut harness = harness;
         let now = harness.at(Duration::ZERO);
         harness.controller.watch_event(Change::Related(RelatedChange::Apis(ServedApis::default())), now);
-        harness.controller.watch_event(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))), now);
+        harness.controller.watch_event(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))), now);
         harness.controller.watch_event(pods, now);
         harness
     }

@@ -13,7 +13,7 @@ use spark_usher::gang::{self, GangScheduler};
 use spark_usher::leader::LeaderState;
 use spark_usher::planning::Action;
 use spark_usher::policy::Policies;
-use spark_usher::snapshot::{Change, Group, ObservedPod, Owner, PodChange, RelatedChange, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, Group, ObservedPod, Owner, PodChange, RelatedChange, ServedApis, Watched};
 use spark_usher::spark::pod::Pod;
 use spark_usher::time::Now;
 
@@ -73,10 +73,10 @@ impl Cluster {
             Change::Related(RelatedChange::Apis(ServedApis(BTreeMap::from([("volcano", &volcano.apis[0])])))),
             now,
         );
-        cluster.controller.watch_event(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))), now);
+        cluster.controller.watch_event(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))), now);
         cluster
             .controller
-            .watch_event(Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", Vec::new()))), now);
+            .watch_event(Change::Related(RelatedChange::Groups("volcano", Watched::Listed(Vec::new()))), now);
         cluster
     }
 
@@ -143,7 +143,7 @@ impl Cluster {
                     waits: None,
                     spec: spec.clone(),
                 };
-                Some(Change::Related(RelatedChange::Group(key.clone(), group)))
+                Some(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), group))))
             }
             // The watch shows the label.
             Action::CleanUp { executor, .. } => {
@@ -157,7 +157,9 @@ impl Cluster {
                     self.version,
                 ))))
             }
-            Action::DeleteGroup { key, .. } => Some(Change::Related(RelatedChange::GroupGone(key.clone()))),
+            Action::DeleteGroup { key, .. } => {
+                Some(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key.clone()))))
+            }
             _ => None,
         }
     }

@@ -14,7 +14,7 @@ use crate::config::{self, Config};
 use crate::http::limits::MAX_BODY;
 use crate::policy::Validate;
 use crate::snapshot::{
-    Change, Conf, Namespace, Node, ObservedPod, OwnerKind, PodChange, RelatedChange, Replaced, ServiceOwner, Snapshot,
+    Change, Conf, Namespace, Node, ObservedPod, OwnerKind, PodChange, RelatedChange, ServiceOwner, Snapshot, Watched,
     Workload, WorkloadKey,
 };
 use crate::spark::conf::AppConf;
@@ -367,7 +367,7 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                 let annotations = map("annotations");
                 let overrides = Overrides::read(|key| annotations.get(key).map(String::as_str));
                 let namespace = Namespace { labels: map("labels"), overrides };
-                snapshot.apply(Change::Related(RelatedChange::Namespace(name.into(), namespace)));
+                snapshot.apply(Change::Related(RelatedChange::Namespaces(Watched::Upserted(name.into(), namespace))));
             }
             kind @ ("StatefulSet" | "ReplicaSet" | "Deployment") => {
                 let kind = match kind {
@@ -390,11 +390,12 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                 if let Some(owner) = owner.filter(|owner| is(owner, "apiVersion", "v1") && is(owner, "kind", "Pod")) {
                     let of = |key: &str| json::text(owner, &[key]);
                     let owner = ServiceOwner { name: of("name").into(), uid: of("uid").into() };
-                    snapshot.apply(Change::Related(RelatedChange::Service(PodKey::new(&namespace, &name), owner)));
+                    let key = PodKey::new(&namespace, &name);
+                    snapshot.apply(RelatedChange::Services(Watched::Upserted(key, owner)).into());
                 }
             }
             "PriorityClass" => {
-                snapshot.apply(Change::Related(RelatedChange::PriorityClass(name.into())));
+                snapshot.apply(Change::Related(RelatedChange::PriorityClasses(Watched::Upserted(name.into(), ()))));
             }
             "Node" => {
                 if let Some(node) = Node::read(&object.to_string()) {
@@ -411,7 +412,7 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
             }
         }
     }
-    snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(nodes))));
+    snapshot.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(nodes))));
     for (key, driver) in drivers {
         let conf = driver.conf_map.and_then(|map| properties.get(&(key.namespace().to_owned(), map.to_string())));
         if let Some(conf) = conf {

@@ -39,6 +39,7 @@ use crate::recovery::report::DeletedPod;
 use crate::runtime::clock;
 use crate::snapshot::{
     Change, DriverPhase, Group, GroupApi, GroupKey, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot,
+    Watched,
 };
 use crate::spark::ids::{AppKey, PodIdentity, PodKey};
 use crate::spark::labels;
@@ -291,7 +292,7 @@ impl Writer {
             // The answer is the object while finalizers hold it, else a Status.
             Ok(either) => Ok(Outcome::Done(match either.left() {
                 Some(held) => group_change(key, &held),
-                None => Some(Change::Related(RelatedChange::GroupGone(key.clone()))),
+                None => Some(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key.clone())))),
             })),
             Err(error) => stale(error, Some(key)),
         }
@@ -653,9 +654,9 @@ fn guarded_deletion(seen: &ObjectVersion) -> DeleteParams {
 fn stale(error: impl Into<Error>, group: Option<&GroupKey>) -> Result<Outcome> {
     match error.into() {
         Error::Conflict(_) => Ok(Outcome::Stale(None)),
-        Error::NotFound(_) => {
-            Ok(Outcome::Stale(group.map(|key| Change::Related(RelatedChange::GroupGone(key.clone())))))
-        }
+        Error::NotFound(_) => Ok(Outcome::Stale(
+            group.map(|key| Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key.clone())))),
+        )),
         error => Err(error),
     }
 }
@@ -663,7 +664,7 @@ fn stale(error: impl Into<Error>, group: Option<&GroupKey>) -> Result<Outcome> {
 fn group_change(key: &GroupKey, object: &DynamicObject) -> Option<Change> {
     use super::view::View;
     let text = serde_json::to_string(object).ok()?;
-    Some(Change::Related(RelatedChange::Group(key.clone(), Group::read(&text)?)))
+    Some(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), Group::read(&text)?))))
 }
 
 #[cfg(test)]

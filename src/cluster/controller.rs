@@ -32,7 +32,7 @@ use crate::recorder::{AggregatedEvent, EventAggregator};
 use crate::runtime::clock;
 use crate::runtime::ready::Latch;
 use crate::runtime::supervise::Supervisor;
-use crate::snapshot::{Change, DriverViewKey, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis, Snapshot};
+use crate::snapshot::{Change, DriverViewKey, ObservedPod, PodChange, RelatedChange, ServedApis, Snapshot, Watched};
 use crate::spark::state::ExecutorPodState;
 use crate::telemetry::registry::to_gauge;
 use crate::time::Now;
@@ -139,7 +139,7 @@ async fn watch_nodes(
             if is_enabled {
                 watch::run(client.clone(), watch::Nodes, sink.clone(), this.clone()).await;
             } else {
-                let none = Change::Related(RelatedChange::Replaced(Replaced::Nodes(Vec::new())));
+                let none = Change::Related(RelatedChange::Nodes(Watched::Listed(Vec::new())));
                 let _ = sink.changes.send(WatchMessage::Change(none)).await.is_ok();
                 pending().await
             }

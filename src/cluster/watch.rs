@@ -22,35 +22,40 @@ use super::view::{PriorityClassView, ServiceView, View, Viewed, resource};
 use crate::annotations;
 use crate::runtime::clock;
 use crate::snapshot::{
-    Change, Group, GroupApi, GroupKey, Namespace, Node, ObservedPod, PodChange, RelatedChange, Replaced, ServiceOwner,
+    Change, Group, GroupApi, GroupKey, Namespace, Node, ObservedPod, PodChange, RelatedChange, Watched,
 };
-use crate::spark::ids::PodKey;
+use crate::spark::ids::{PodIdentity, PodKey};
 use crate::spark::labels;
 
-/// Converts the objects of one resource into changes of the snapshot.
+/// A resource whose objects are watched.
 pub(super) trait Source: Send + Sync + 'static {
-    /// The view of an object.
-    type View: View;
-    /// What is collected of each object during a list.
-    type Item: Send;
+    /// The plural, for metrics and logs.
+    const NAME: &'static str;
     /// Whether the controller follows the progress of this watch: it receives bookmarks and interruptions, and lists in parts.
     const IS_FOLLOWED: bool = false;
-    /// The plural, for metrics and logs.
-    fn name(&self) -> &'static str;
+    /// The view of an object.
+    type View: View;
+    /// What identifies an object in the snapshot.
+    type Key: Send;
+
     /// The resource to watch.
     fn resource(&self) -> ApiResource;
+
     /// The label selector, if any.
     fn labels(&self) -> Option<String> {
         None
     }
-    /// An object was added or modified.
-    fn upserted(&self, seen: Viewed<Self::View>, view: Self::View) -> Change;
-    /// An object was deleted; its view, if it can be read, is its last state.
-    fn removed(&self, seen: &Viewed<Self::View>) -> Change;
-    /// An object of a list.
-    fn item(&self, seen: &Viewed<Self::View>, view: Self::View) -> Option<Self::Item>;
-    /// All objects of a new list; or a part of them, if lists are passed on in parts.
-    fn all(&self, all: Vec<Self::Item>) -> Change;
+
+    /// What identifies this object in the snapshot.
+    fn key(&self, seen: &Viewed<Self::View>) -> Self::Key;
+
+    /// The change of the snapshot. A list may be a part of all objects, if lists are passed on in parts.
+    fn change(&self, seen: Watched<Self::Key, Self::View>) -> Change;
+
+    /// The change when an object was deleted; its view, if it can be read, is its last state.
+    fn removed(&self, seen: &Viewed<Self::View>) -> Change {
+        self.change(Watched::Removed(self.key(seen)))
+    }
 }
 
 /// A message to the controller.
@@ -84,7 +89,7 @@ pub(super) struct Sink {
 
 /// Watches until `stop` is cancelled, with lists in pages.
 pub(super) async fn run<S: Source>(client: kube::Client, source: S, sink: Sink, stop: CancellationToken) {
-    let mut progress = sink.metrics.unseen.follow(source.name());
+    let mut progress = sink.metrics.unseen.follow(S::NAME);
     follow(&client, &source, false, (&sink, &mut progress), &stop).await;
 }
 
@@ -98,7 +103,7 @@ pub(super) async fn run_pods(
     sink: Sink,
     stop: CancellationToken,
 ) {
-    let mut progress = sink.metrics.unseen.follow(Pods.name());
+    let mut progress = sink.metrics.unseen.follow(Pods::NAME);
     while !stop.is_cancelled() {
         let asked = tokio::time::timeout(VERSION_LIMIT, client.apiserver_version()).await;
         let streaming =
@@ -160,7 +165,7 @@ async fn follow<S: Source>(
     let (mut listing, mut failing) = (Vec::new(), false);
     // Whether a list is not complete, and how many streamed ones were cut.
     let (mut is_listing, mut cut) = (true, 0);
-    let name = source.name();
+    let name = S::NAME;
     let followed = |message: WatchMessage| Some(message).filter(|_| S::IS_FOLLOWED).into_iter();
     loop {
         let event = tokio::select! {
@@ -212,7 +217,7 @@ async fn follow<S: Source>(
             Ok(Event::Listed(seen)) => {
                 failing = false;
                 match open(seen, name, &sink.metrics) {
-                    Ok((seen, view)) => listing.extend(source.item(&seen, view)),
+                    Ok((seen, view)) => listing.push((source.key(&seen), view)),
                     Err(uid) if S::IS_FOLLOWED => {
                         if sink.changes.send(WatchMessage::PodUnreadable(uid)).await.is_err() {
                             break; // The writer has stopped.
@@ -223,18 +228,20 @@ async fn follow<S: Source>(
                 if !S::IS_FOLLOWED || listing.len() < PAGE {
                     continue;
                 }
-                vec![list_of(source.all(std::mem::take(&mut listing)))]
+                vec![list_of(source.change(Watched::Listed(std::mem::take(&mut listing))))]
             }
             Ok(Event::InitDone(version)) => {
                 (cut, is_listing) = (0, false);
-                let last = Some(list_of(source.all(std::mem::take(&mut listing)))).into_iter();
+                let last = Some(list_of(source.change(Watched::Listed(std::mem::take(&mut listing))))).into_iter();
                 let up_to = followed(WatchMessage::PodBookmark(version.into()));
                 last.chain(followed(WatchMessage::PodListFinished)).chain(up_to).collect()
             }
             Ok(Event::Apply(seen)) => {
                 sink.metrics.watch_events.with_label_values(&[name]).inc();
                 match open(seen, name, &sink.metrics) {
-                    Ok((seen, view)) => vec![WatchMessage::Change(source.upserted(seen, view))],
+                    Ok((seen, view)) => {
+                        vec![WatchMessage::Change(source.change(Watched::Upserted(source.key(&seen), view)))]
+                    }
                     Err(uid) => followed(WatchMessage::PodUnreadable(uid)).collect(),
                 }
             }
@@ -299,40 +306,36 @@ pub(super) fn spark_pods() -> String {
 pub(super) struct Pods;
 
 impl Source for Pods {
-    type View = ObservedPod;
-    type Item = ObservedPod;
-
+    const NAME: &'static str = "pods";
     const IS_FOLLOWED: bool = true;
-
-    fn name(&self) -> &'static str {
-        "pods"
-    }
+    type View = ObservedPod;
+    type Key = PodIdentity;
 
     fn resource(&self) -> ApiResource {
-        resource("", "v1", "Pod", "pods")
+        resource("", "v1", "Pod", Self::NAME)
     }
 
     fn labels(&self) -> Option<String> {
         Some(spark_pods())
     }
 
-    fn upserted(&self, _: Viewed<ObservedPod>, view: ObservedPod) -> Change {
-        Change::Pods(PodChange::Observed(view))
+    fn key(&self, seen: &Viewed<ObservedPod>) -> PodIdentity {
+        PodIdentity { key: PodKey::new(seen.namespace(), seen.name()), uid: seen.uid().into() }
+    }
+
+    fn change(&self, seen: Watched<PodIdentity, ObservedPod>) -> Change {
+        Change::Pods(match seen {
+            Watched::Upserted(_, pod) => PodChange::Observed(pod),
+            Watched::Removed(PodIdentity { key, uid }) => PodChange::Gone(key, uid),
+            Watched::Listed(all) => PodChange::Listed(all.into_iter().map(|(_, pod)| pod).collect()),
+        })
     }
 
     fn removed(&self, seen: &Viewed<ObservedPod>) -> Change {
         match &seen.view {
             Some(view) => Change::Pods(PodChange::Deleted(view.clone())),
-            None => Change::Pods(PodChange::Gone(PodKey::new(seen.namespace(), seen.name()), seen.uid().into())),
+            None => self.change(Watched::Removed(self.key(seen))),
         }
-    }
-
-    fn item(&self, _: &Viewed<ObservedPod>, view: ObservedPod) -> Option<ObservedPod> {
-        Some(view)
-    }
-
-    fn all(&self, all: Vec<ObservedPod>) -> Change {
-        Change::Pods(PodChange::Listed(all))
     }
 }
 
@@ -340,31 +343,20 @@ impl Source for Pods {
 pub(super) struct Namespaces;
 
 impl Source for Namespaces {
+    const NAME: &'static str = "namespaces";
     type View = Namespace;
-    type Item = (Arc<str>, Namespace);
-
-    fn name(&self) -> &'static str {
-        "namespaces"
-    }
+    type Key = Arc<str>;
 
     fn resource(&self) -> ApiResource {
-        resource("", "v1", "Namespace", "namespaces")
+        resource("", "v1", "Namespace", Self::NAME)
     }
 
-    fn upserted(&self, seen: Viewed<Namespace>, view: Namespace) -> Change {
-        Change::Related(RelatedChange::Namespace(seen.name().into(), view))
+    fn key(&self, seen: &Viewed<Namespace>) -> Arc<str> {
+        seen.name().into()
     }
 
-    fn removed(&self, seen: &Viewed<Namespace>) -> Change {
-        Change::Related(RelatedChange::NamespaceGone(seen.name().into()))
-    }
-
-    fn item(&self, seen: &Viewed<Namespace>, view: Namespace) -> Option<Self::Item> {
-        Some((seen.name().into(), view))
-    }
-
-    fn all(&self, all: Vec<Self::Item>) -> Change {
-        Change::Related(RelatedChange::Replaced(Replaced::Namespaces(all)))
+    fn change(&self, seen: Watched<Arc<str>, Namespace>) -> Change {
+        RelatedChange::Namespaces(seen).into()
     }
 }
 
@@ -372,31 +364,20 @@ impl Source for Namespaces {
 pub(super) struct Nodes;
 
 impl Source for Nodes {
+    const NAME: &'static str = "nodes";
     type View = Node;
-    type Item = (Arc<str>, Node);
-
-    fn name(&self) -> &'static str {
-        "nodes"
-    }
+    type Key = Arc<str>;
 
     fn resource(&self) -> ApiResource {
-        resource("", "v1", "Node", "nodes")
+        resource("", "v1", "Node", Self::NAME)
     }
 
-    fn upserted(&self, seen: Viewed<Node>, view: Node) -> Change {
-        Change::Related(RelatedChange::Node(seen.name().into(), view))
+    fn key(&self, seen: &Viewed<Node>) -> Arc<str> {
+        seen.name().into()
     }
 
-    fn removed(&self, seen: &Viewed<Node>) -> Change {
-        Change::Related(RelatedChange::NodeGone(seen.name().into()))
-    }
-
-    fn item(&self, seen: &Viewed<Node>, view: Node) -> Option<Self::Item> {
-        Some((seen.name().into(), view))
-    }
-
-    fn all(&self, all: Vec<Self::Item>) -> Change {
-        Change::Related(RelatedChange::Replaced(Replaced::Nodes(all)))
+    fn change(&self, seen: Watched<Arc<str>, Node>) -> Change {
+        RelatedChange::Nodes(seen).into()
     }
 }
 
@@ -404,39 +385,24 @@ impl Source for Nodes {
 pub(super) struct Services;
 
 impl Source for Services {
+    const NAME: &'static str = "services";
     type View = ServiceView;
-    type Item = (PodKey, ServiceOwner);
-
-    fn name(&self) -> &'static str {
-        "services"
-    }
+    type Key = PodKey;
 
     fn resource(&self) -> ApiResource {
-        resource("", "v1", "Service", "services")
+        resource("", "v1", "Service", Self::NAME)
     }
 
     fn labels(&self) -> Option<String> {
         Some(labels::APP_SELECTOR.to_owned())
     }
 
-    fn upserted(&self, seen: Viewed<ServiceView>, view: ServiceView) -> Change {
-        let key = PodKey::new(seen.namespace(), seen.name());
-        match view.0 {
-            Some(owner) => Change::Related(RelatedChange::Service(key, owner)),
-            None => Change::Related(RelatedChange::ServiceGone(key)),
-        }
+    fn key(&self, seen: &Viewed<ServiceView>) -> PodKey {
+        PodKey::new(seen.namespace(), seen.name())
     }
 
-    fn removed(&self, seen: &Viewed<ServiceView>) -> Change {
-        Change::Related(RelatedChange::ServiceGone(PodKey::new(seen.namespace(), seen.name())))
-    }
-
-    fn item(&self, seen: &Viewed<ServiceView>, view: ServiceView) -> Option<Self::Item> {
-        Some((PodKey::new(seen.namespace(), seen.name()), view.0?))
-    }
-
-    fn all(&self, all: Vec<Self::Item>) -> Change {
-        Change::Related(RelatedChange::Replaced(Replaced::Services(all)))
+    fn change(&self, seen: Watched<PodKey, ServiceView>) -> Change {
+        RelatedChange::Services(seen.filter_map(|view| view.0)).into()
     }
 }
 
@@ -444,31 +410,20 @@ impl Source for Services {
 pub(super) struct PriorityClasses;
 
 impl Source for PriorityClasses {
+    const NAME: &'static str = "priorityclasses";
     type View = PriorityClassView;
-    type Item = Arc<str>;
-
-    fn name(&self) -> &'static str {
-        "priorityclasses"
-    }
+    type Key = Arc<str>;
 
     fn resource(&self) -> ApiResource {
-        resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses")
+        resource("scheduling.k8s.io", "v1", "PriorityClass", Self::NAME)
     }
 
-    fn upserted(&self, seen: Viewed<PriorityClassView>, _: PriorityClassView) -> Change {
-        Change::Related(RelatedChange::PriorityClass(seen.name().into()))
+    fn key(&self, seen: &Viewed<PriorityClassView>) -> Arc<str> {
+        seen.name().into()
     }
 
-    fn removed(&self, seen: &Viewed<PriorityClassView>) -> Change {
-        Change::Related(RelatedChange::PriorityClassGone(seen.name().into()))
-    }
-
-    fn item(&self, seen: &Viewed<PriorityClassView>, _: PriorityClassView) -> Option<Arc<str>> {
-        Some(seen.name().into())
-    }
-
-    fn all(&self, all: Vec<Arc<str>>) -> Change {
-        Change::Related(RelatedChange::Replaced(Replaced::PriorityClasses(all)))
+    fn change(&self, seen: Watched<Arc<str>, PriorityClassView>) -> Change {
+        RelatedChange::PriorityClasses(seen.filter_map(|_| Some(()))).into()
     }
 }
 
@@ -478,24 +433,15 @@ pub(super) struct Groups {
     pub(super) api: &'static GroupApi,
 }
 
-impl Groups {
-    fn key<V>(&self, seen: &Viewed<V>) -> GroupKey {
-        GroupKey { namespace: seen.namespace().into(), name: seen.name().into(), scheduler: self.scheduler }
-    }
-}
-
 /// The resource of a PodGroup API.
 pub(super) fn group_resource(api: &GroupApi) -> ApiResource {
     resource(api.group, api.version, api.kind, api.plural)
 }
 
 impl Source for Groups {
+    const NAME: &'static str = "podgroups";
     type View = Group;
-    type Item = (GroupKey, Group);
-
-    fn name(&self) -> &'static str {
-        "podgroups"
-    }
+    type Key = GroupKey;
 
     fn resource(&self) -> ApiResource {
         group_resource(self.api)
@@ -505,20 +451,12 @@ impl Source for Groups {
         Some(format!("{}={}", annotations::MANAGED_BY, annotations::USHER))
     }
 
-    fn upserted(&self, seen: Viewed<Group>, view: Group) -> Change {
-        Change::Related(RelatedChange::Group(self.key(&seen), view))
+    fn key(&self, seen: &Viewed<Group>) -> GroupKey {
+        GroupKey { namespace: seen.namespace().into(), name: seen.name().into(), scheduler: self.scheduler }
     }
 
-    fn removed(&self, seen: &Viewed<Group>) -> Change {
-        Change::Related(RelatedChange::GroupGone(self.key(seen)))
-    }
-
-    fn item(&self, seen: &Viewed<Group>, view: Group) -> Option<Self::Item> {
-        Some((self.key(seen), view))
-    }
-
-    fn all(&self, all: Vec<Self::Item>) -> Change {
-        Change::Related(RelatedChange::Replaced(Replaced::Groups(self.scheduler, all)))
+    fn change(&self, seen: Watched<GroupKey, Group>) -> Change {
+        RelatedChange::Groups(self.scheduler, seen).into()
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use super::inbox::{GroupList, Incoming, MAX_OBJECTS_PER_STEP, PodList};
 use super::observation::{Observation, PODS};
 use crate::lifecycle::exits::Exits;
-use crate::snapshot::{Change, Cursor, GroupKey, Listed, ObservedPod, PodChange, RelatedChange};
+use crate::snapshot::{Change, Cursor, GroupKey, Listed, ObservedPod, PodChange, RelatedChange, Watched};
 use crate::spark::ids::PodKey;
 use crate::time::Now;
 
@@ -172,7 +172,10 @@ impl Observation {
         {
             *left -= 1;
             groups.listed.insert(key.clone());
-            self.apply_change(Change::Related(RelatedChange::Group(key, group)), now);
+            self.apply_change(
+                Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))),
+                now,
+            );
         }
         if *left == 0 {
             return Some(groups);
@@ -183,7 +186,7 @@ impl Observation {
         *left -= known.len();
         groups.last = known.last().cloned();
         for key in known.into_iter().filter(|key| key.scheduler == groups.scheduler && !groups.listed.contains(key)) {
-            self.apply_change(Change::Related(RelatedChange::GroupGone(key)), now);
+            self.apply_change(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key))), now);
         }
         if *left == 0 {
             return Some(groups);

@@ -62,7 +62,7 @@ use crate::recovery::RecoveryFindings;
 use crate::recovery::budget::Attempt;
 use crate::recovery::cost::CostLedger;
 use crate::recovery::report::DeletedPod;
-use crate::snapshot::{Change, Cursor, DriverViewKey, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot};
+use crate::snapshot::{Change, Cursor, DriverViewKey, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
 use crate::spark::ids::AppKey;
 use crate::time::Now;
 use effects::StepContext;
@@ -166,7 +166,7 @@ impl Controller {
                 self.list_page(all, now);
                 return self.list_finished(now);
             }
-            Change::Related(RelatedChange::Replaced(Replaced::Groups(scheduler, all))) => {
+            Change::Related(RelatedChange::Groups(scheduler, Watched::Listed(all))) => {
                 Incoming::Groups(GroupList { scheduler, rest: all.into_iter(), listed: HashSet::new(), last: None })
             }
             other => Incoming::Change(other),

@@ -15,7 +15,7 @@ use super::progress::Progress;
 use super::tombstones::Tombstones;
 use crate::lifecycle::exits::Exits;
 use crate::snapshot::{
-    Absence, Batch, Change, Notify, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot, Store, SubscriberId,
+    Absence, Batch, Change, Notify, ObservedPod, PodChange, RelatedChange, Snapshot, Store, SubscriberId, Watched,
     may_exist,
 };
 use crate::spark::ids::{AppKey, PodKey, is_newer};
@@ -211,10 +211,10 @@ impl Observation {
                 self.observe_version(seen);
             }
             // Plans wait for the list of namespaces.
-            Change::Related(RelatedChange::Replaced(Replaced::Namespaces(_))) if self.synced.insert(NAMESPACES) => {
+            Change::Related(RelatedChange::Namespaces(Watched::Listed(_))) if self.synced.insert(NAMESPACES) => {
                 self.news.requeue = true;
             }
-            Change::Related(RelatedChange::Replaced(Replaced::Nodes(_))) => {
+            Change::Related(RelatedChange::Nodes(Watched::Listed(_))) => {
                 self.synced.insert(NODES);
             }
             Change::Pods(PodChange::Gone(pod, uid)) => {
@@ -234,7 +234,7 @@ impl Observation {
                 }
                 driver_gone = self.labelled_driver(&seen.key(), seen.uid());
             }
-            Change::Related(RelatedChange::GroupGone(key)) => {
+            Change::Related(RelatedChange::Groups(_, Watched::Removed(key))) => {
                 if let Some(uid) = self.snapshot().groups.get(key).map(|group| group.uid.clone()) {
                     self.tombstones.add(&uid);
                 }
@@ -290,10 +290,12 @@ impl Observation {
     /// has shown a newer version. Versions of one object grow as numbers.
     pub(super) fn apply_written(&mut self, change: Change, now: Now) {
         let is_new = match &change {
-            Change::Related(RelatedChange::Group(key, group)) => match self.snapshot().groups.get(key) {
-                Some(known) if known.uid == group.uid => is_newer(&group.version, &known.version),
-                _ => !self.is_tombstoned(&group.uid),
-            },
+            Change::Related(RelatedChange::Groups(_, Watched::Upserted(key, group))) => {
+                match self.snapshot().groups.get(key) {
+                    Some(known) if known.uid == group.uid => is_newer(&group.version, &known.version),
+                    _ => !self.is_tombstoned(&group.uid),
+                }
+            }
             // A list that is not older lacks the pod: it is deleted, and its late answer must not bring it back.
             Change::Pods(PodChange::Observed(seen)) => {
                 let key = seen.key();

@@ -25,6 +25,12 @@ pub enum Change {
     Related(RelatedChange),
 }
 
+impl From<RelatedChange> for Change {
+    fn from(change: RelatedChange) -> Change {
+        Change::Related(change)
+    }
+}
+
 /// A change of the labelled pods.
 #[derive(Clone, Debug)]
 pub enum PodChange {

@@ -42,7 +42,7 @@ pub use node::{Node, Share, room};
 pub use owner::{Owner, OwnerKind, Workload, WorkloadKey};
 pub use proof::{SignedExecutor, sign_driver};
 pub use quota::{Exceeded, MAX_QUOTAS, Quota};
-pub use related::{RelatedChange, Replaced};
+pub use related::{RelatedChange, Watched};
 pub use stage::Stage;
 pub use state::{Conf, ReferencedPod, SchedulerMessages, Snapshot};
 pub use store::{Batch, Notify, Store, SubscriberId};

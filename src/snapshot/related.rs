@@ -1,7 +1,10 @@
 //! Changes of the objects beside the labelled pods: what decisions and plans depend on.
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Instant;
+
+use imbl::HashMap;
 
 use super::app::Application;
 use super::driver_view::{DriverView, DriverViewKey};
@@ -38,32 +41,22 @@ pub enum RelatedChange {
     GroupRefused(GroupKey, AppKey, Arc<str>),
     /// No application references this pod any more.
     Unreferenced(PodKey),
-    /// A namespace was added or modified.
-    Namespace(Arc<str>, Namespace),
-    /// A namespace was deleted.
-    NamespaceGone(Arc<str>),
-    /// A Node was added or modified.
-    Node(Arc<str>, Node),
-    /// A Node was deleted.
-    NodeGone(Arc<str>),
+    /// Namespaces.
+    Namespaces(Watched<Arc<str>, Namespace>),
+    /// Nodes.
+    Nodes(Watched<Arc<str>, Node>),
     /// New executors avoid these nodes from now on, and no others.
     AvoidedNodes(Vec<Arc<str>>),
-    /// A driver's Service was added or modified.
-    Service(PodKey, ServiceOwner),
-    /// A driver's Service was deleted.
-    ServiceGone(PodKey),
-    /// A priority class was added.
-    PriorityClass(Arc<str>),
-    /// A priority class was deleted.
-    PriorityClassGone(Arc<str>),
+    /// Services of drivers.
+    Services(Watched<PodKey, ServiceOwner>),
+    /// Priority classes.
+    PriorityClasses(Watched<Arc<str>, ()>),
     /// The configuration of the driver in the pod of this name and uid, for the applications that requested it.
     Conf(PodKey, Arc<str>, Conf, Vec<AppKey>),
     /// What the driver in this pod, of this uid, states about the configuration of an application.
     StatedConf(PodKey, Arc<str>, AppKey, Arc<AppConf>),
-    /// One of our PodGroups was added or modified.
-    Group(GroupKey, Group),
-    /// One of our PodGroups was deleted.
-    GroupGone(GroupKey),
+    /// Our PodGroups of a scheduler type.
+    Groups(&'static str, Watched<GroupKey, Group>),
     /// The PodGroups of this scheduler type are unknown again.
     Unlisted(&'static str),
     /// Discovery returned the served PodGroup APIs.
@@ -78,33 +71,59 @@ pub enum RelatedChange {
     DriverViewGone(DriverViewKey),
     /// A driver that returned a view refuses connections since this time.
     DriverClosed(DriverViewKey, Instant),
-    /// A whole list was read again and replaces the stored objects at once.
-    Replaced(Replaced),
 }
 
-/// A whole list.
+/// What a watch of one resource observed.
 #[derive(Clone, Debug)]
-pub enum Replaced {
-    /// All namespaces.
-    Namespaces(Vec<(Arc<str>, Namespace)>),
-    /// All Nodes.
-    Nodes(Vec<(Arc<str>, Node)>),
-    /// All Services of drivers.
-    Services(Vec<(PodKey, ServiceOwner)>),
-    /// All priority classes.
-    PriorityClasses(Vec<Arc<str>>),
-    /// All our PodGroups of one scheduler type.
-    Groups(&'static str, Vec<(GroupKey, Group)>),
+pub enum Watched<K, V> {
+    /// An object was added or modified.
+    Upserted(K, V),
+    /// An object was deleted.
+    Removed(K),
+    /// All objects were listed, and replace the stored ones at once.
+    Listed(Vec<(K, V)>),
+}
+
+impl<K, V> Watched<K, V> {
+    /// The same of what is kept of each object; one of which nothing is kept counts as deleted.
+    pub fn filter_map<W>(self, kept: impl Fn(V) -> Option<W>) -> Watched<K, W> {
+        match self {
+            Watched::Upserted(key, object) => match kept(object) {
+                Some(object) => Watched::Upserted(key, object),
+                None => Watched::Removed(key),
+            },
+            Watched::Removed(key) => Watched::Removed(key),
+            Watched::Listed(all) => {
+                Watched::Listed(all.into_iter().filter_map(|(key, object)| Some((key, kept(object)?))).collect())
+            }
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Watched<K, V> {
+    fn store(self, stored: &mut HashMap<K, V>) {
+        match self {
+            Watched::Upserted(key, object) => {
+                stored.insert(key, object);
+            }
+            Watched::Removed(key) => {
+                stored.remove(&key);
+            }
+            Watched::Listed(all) => *stored = all.into_iter().collect(),
+        }
+    }
+}
+
+/// No application is planned again because of what was stored.
+fn untouched<T>(_stored: T) -> Vec<AppKey> {
+    Vec::new()
 }
 
 impl Snapshot {
     /// Applies a change of anything but labelled pods.
     pub(super) fn apply_related(&mut self, change: RelatedChange) -> Vec<AppKey> {
         match change {
-            RelatedChange::GroupsListed(scheduler) => {
-                self.listed.insert(scheduler);
-                Vec::new()
-            }
+            RelatedChange::GroupsListed(scheduler) => untouched(self.listed.insert(scheduler)),
             RelatedChange::Referenced(key, followed, waiters) => {
                 if self.set_referenced(key, followed) {
                     waiters
@@ -122,104 +141,59 @@ impl Snapshot {
                 self.workloads.insert(key, workload);
                 if is_changed { waiters } else { Vec::new() }
             }
-            RelatedChange::WorkloadUnreferenced(key) => {
-                self.workloads.remove(&key);
-                Vec::new()
-            }
+            RelatedChange::WorkloadUnreferenced(key) => untouched(self.workloads.remove(&key)),
             // Only reports depend on them.
-            RelatedChange::Quotas(namespace, quotas) => {
-                self.quotas.insert(namespace, quotas.into());
-                Vec::new()
-            }
-            RelatedChange::QuotasUnreferenced(namespace) => {
-                self.quotas.remove(&namespace);
-                Vec::new()
-            }
+            RelatedChange::Quotas(namespace, quotas) => untouched(self.quotas.insert(namespace, quotas.into())),
+            RelatedChange::QuotasUnreferenced(namespace) => untouched(self.quotas.remove(&namespace)),
             RelatedChange::Messages(namespace, scheduler, messages) => {
-                self.messages.insert((namespace, scheduler), Arc::new(messages));
-                Vec::new()
+                untouched(self.messages.insert((namespace, scheduler), Arc::new(messages)))
             }
             RelatedChange::MessagesUnreferenced(namespace, scheduler) => {
-                self.messages.remove(&(namespace, scheduler));
+                untouched(self.messages.remove(&(namespace, scheduler)))
+            }
+            RelatedChange::GroupRefused(key, app, why) => untouched(self.refused_groups.insert(key, (app, why))),
+            RelatedChange::Namespaces(seen) => {
+                seen.filter_map(|namespace| Some(Arc::new(namespace))).store(&mut self.namespaces);
                 Vec::new()
             }
-            RelatedChange::GroupRefused(key, app, why) => {
-                self.refused_groups.insert(key, (app, why));
-                Vec::new()
-            }
-            RelatedChange::Namespace(name, namespace) => {
-                self.namespaces.insert(name, Arc::new(namespace));
-                Vec::new()
-            }
-            RelatedChange::NamespaceGone(name) => {
-                self.namespaces.remove(&name);
-                Vec::new()
-            }
-            RelatedChange::Node(name, node) => {
-                // Most changes of a Node change nothing that is kept.
-                if self.nodes.get(&name).is_none_or(|known| **known != node) {
-                    self.nodes.insert(name, Arc::new(node));
-                }
-                Vec::new()
-            }
-            RelatedChange::NodeGone(name) => {
-                self.nodes.remove(&name);
+            RelatedChange::Nodes(seen) => {
+                self.store_nodes(seen);
                 Vec::new()
             }
             RelatedChange::AvoidedNodes(names) => {
                 self.avoided_nodes = names.into_iter().collect();
                 Vec::new()
             }
-            RelatedChange::Service(key, owner) => {
-                self.services.insert(key, owner);
+            RelatedChange::Services(seen) => {
+                seen.store(&mut self.services);
                 Vec::new()
             }
-            RelatedChange::ServiceGone(key) => {
-                self.services.remove(&key);
-                Vec::new()
-            }
-            RelatedChange::PriorityClass(name) => {
-                self.priority_classes.get_or_insert_default().insert(name);
-                Vec::new()
-            }
-            RelatedChange::PriorityClassGone(name) => {
-                self.priority_classes.get_or_insert_default().remove(&name);
+            RelatedChange::PriorityClasses(seen) => {
+                self.store_priority_classes(seen);
                 Vec::new()
             }
             RelatedChange::Conf(driver, uid, conf, waiters) => {
-                let known = self.driver_pod(driver.namespace(), driver.name());
-                if known.is_none_or(|pod| pod.uid != uid) {
+                if !self.is_driver(&driver, &uid) {
                     return Vec::new(); // That driver was deleted; its configuration would be kept forever.
                 }
                 self.confs.insert(uid, conf);
                 waiters
             }
             RelatedChange::StatedConf(driver, uid, app, conf) => {
-                let known = self.driver_pod(driver.namespace(), driver.name());
-                if known.is_none_or(|pod| pod.uid != uid) {
+                if !self.is_driver(&driver, &uid) {
                     return Vec::new();
                 }
                 self.keep_stated_conf(uid, app.clone(), conf);
                 vec![app]
             }
-            RelatedChange::Group(key, group) => {
-                // A change of its status says nothing about what was refused.
-                if self.groups.get(&key).is_none_or(|known| known.spec != group.spec) {
-                    self.refused_groups.remove(&key);
-                }
-                if self.groups.get(&key).is_some_and(|known| **known == group) {
-                    return Vec::new();
-                }
-                let touched = group_app(&key, &group).into_iter().collect();
-                self.upsert_group(key, group);
-                touched
-            }
-            RelatedChange::GroupGone(key) => {
+            RelatedChange::Groups(_, Watched::Upserted(key, group)) => self.store_group(key, group),
+            RelatedChange::Groups(_, Watched::Removed(key)) => {
                 self.remove_group(&key).and_then(|group| group_app(&key, &group)).into_iter().collect()
             }
-            RelatedChange::Unlisted(kind) => {
-                let touched = self.replace(Replaced::Groups(kind, Vec::new()));
-                self.listed.remove(kind);
+            RelatedChange::Groups(scheduler, Watched::Listed(all)) => self.replace_groups(scheduler, all),
+            RelatedChange::Unlisted(scheduler) => {
+                let touched = self.replace_groups(scheduler, Vec::new());
+                self.listed.remove(scheduler);
                 touched
             }
             RelatedChange::Apis(apis) => {
@@ -241,16 +215,13 @@ impl Snapshot {
             }
             RelatedChange::DriverViewGone(key) => {
                 self.driver_views.remove(&key);
-                self.closed_drivers.remove(&key);
-                Vec::new()
+                untouched(self.closed_drivers.remove(&key))
             }
             RelatedChange::DriverClosed(key, since) => {
                 self.driver_views.remove(&key);
-                self.closed_drivers.insert(key, since);
-                Vec::new()
+                untouched(self.closed_drivers.insert(key, since))
             }
             RelatedChange::SigningKey(key) => self.rekey(key),
-            RelatedChange::Replaced(replaced) => self.replace(replaced),
         }
     }
 
@@ -283,38 +254,63 @@ impl Snapshot {
         touched
     }
 
-    fn replace(&mut self, replaced: Replaced) -> Vec<AppKey> {
-        match replaced {
-            Replaced::Namespaces(all) => {
-                self.namespaces = all.into_iter().map(|(name, namespace)| (name, Arc::new(namespace))).collect();
-                Vec::new()
+    /// Whether the driver's pod of this name has this uid.
+    fn is_driver(&self, driver: &PodKey, uid: &str) -> bool {
+        self.driver_pod(driver.namespace(), driver.name()).is_some_and(|pod| *pod.uid == *uid)
+    }
+
+    fn store_nodes(&mut self, seen: Watched<Arc<str>, Node>) {
+        match seen {
+            // Most changes of a Node change nothing that is kept.
+            Watched::Upserted(name, node) if self.nodes.get(&name).is_some_and(|known| **known == node) => {}
+            Watched::Upserted(name, node) => {
+                self.nodes.insert(name, Arc::new(node));
             }
-            Replaced::Nodes(all) => {
-                self.nodes = all.into_iter().map(|(name, node)| (name, Arc::new(node))).collect();
-                Vec::new()
+            Watched::Removed(name) => {
+                self.nodes.remove(&name);
             }
-            Replaced::Services(all) => {
-                self.services = all.into_iter().collect();
-                Vec::new()
-            }
-            Replaced::PriorityClasses(all) => {
-                self.priority_classes = Some(all.into_iter().collect());
-                Vec::new()
-            }
-            Replaced::Groups(scheduler, all) => {
-                self.listed.insert(scheduler);
-                let before = self.groups.keys().filter(|key| key.scheduler == scheduler).cloned();
-                let mut touched = Vec::new();
-                for key in before.collect::<Vec<_>>() {
-                    touched.extend(self.remove_group(&key).and_then(|group| group_app(&key, &group)));
-                }
-                for (key, group) in all {
-                    touched.extend(group_app(&key, &group));
-                    self.upsert_group(key, group);
-                }
-                touched
-            }
+            Watched::Listed(all) => self.nodes = all.into_iter().map(|(name, node)| (name, Arc::new(node))).collect(),
         }
+    }
+
+    fn store_priority_classes(&mut self, seen: Watched<Arc<str>, ()>) {
+        let known = self.priority_classes.get_or_insert_default();
+        match seen {
+            Watched::Upserted(name, ()) => {
+                known.insert(name);
+            }
+            Watched::Removed(name) => {
+                known.remove(&name);
+            }
+            Watched::Listed(all) => *known = all.into_iter().map(|(name, ())| name).collect(),
+        }
+    }
+
+    fn store_group(&mut self, key: GroupKey, group: Group) -> Vec<AppKey> {
+        // A change of its status says nothing about what was refused.
+        if self.groups.get(&key).is_none_or(|known| known.spec != group.spec) {
+            self.refused_groups.remove(&key);
+        }
+        if self.groups.get(&key).is_some_and(|known| **known == group) {
+            return Vec::new();
+        }
+        let touched = group_app(&key, &group).into_iter().collect();
+        self.upsert_group(key, group);
+        touched
+    }
+
+    fn replace_groups(&mut self, scheduler: &'static str, all: Vec<(GroupKey, Group)>) -> Vec<AppKey> {
+        self.listed.insert(scheduler);
+        let before = self.groups.keys().filter(|key| key.scheduler == scheduler).cloned();
+        let mut touched = Vec::new();
+        for key in before.collect::<Vec<_>>() {
+            touched.extend(self.remove_group(&key).and_then(|group| group_app(&key, &group)));
+        }
+        for (key, group) in all {
+            touched.extend(group_app(&key, &group));
+            self.upsert_group(key, group);
+        }
+        touched
     }
 
     fn upsert_group(&mut self, key: GroupKey, group: Group) {

@@ -10,7 +10,7 @@ use crate::gang::{self, QueueObject};
 use crate::json::{self, text};
 use crate::policy::Policies;
 use crate::policy::overrides::{self, Source};
-use crate::snapshot::{Change, Conf, Namespace, ObservedPod, PodChange, RelatedChange, Snapshot};
+use crate::snapshot::{Change, Conf, Namespace, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
@@ -88,7 +88,7 @@ pub fn preview(submission: &Submission, policies: &Policies, namespace: Option<&
     let mut snapshot = Snapshot::default();
     if let Some(namespace) = namespace {
         let name = submission.namespace.as_str().into();
-        snapshot.apply(Change::Related(RelatedChange::Namespace(name, namespace.clone())));
+        snapshot.apply(Change::Related(RelatedChange::Namespaces(Watched::Upserted(name, namespace.clone()))));
     }
     let conf = submission.conf.clone();
 

@@ -12,7 +12,7 @@ use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::checkpoint::FoundCheckpoint;
 use spark_usher::planning::Action;
 use spark_usher::policy::Finished;
-use spark_usher::snapshot::{Batch, Change, Ended, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis};
+use spark_usher::snapshot::{Batch, Change, Ended, ObservedPod, PodChange, RelatedChange, ServedApis, Watched};
 use spark_usher::spark::ids::PodKey;
 
 const MANY: u32 = 5000;
@@ -210,7 +210,7 @@ fn before_first_list() -> ControllerHarness {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.controller = Controller::new(harness.at, Settings::default());
     harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-    harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+    harness.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
     harness
 }
 

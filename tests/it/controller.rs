@@ -11,7 +11,7 @@ use spark_usher::leader::LeaderState;
 use spark_usher::planning::Action;
 use spark_usher::policy::Policies;
 use spark_usher::snapshot::{
-    Change, Conf, DriverPhase, DriverPod, Group, GroupKey, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
+    Change, Conf, DriverPhase, DriverPod, Group, GroupKey, ObservedPod, PodChange, RelatedChange, ServedApis, Watched,
 };
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
@@ -28,15 +28,16 @@ fn served(kinds: &[&str]) -> ServedApis {
     ServedApis(rows.map(|row| (row.kind, &row.apis[0])).collect())
 }
 
-fn replaced(change: Replaced) -> Change {
-    Change::Related(RelatedChange::Replaced(change))
+/// Volcano's PodGroups were listed: there are none.
+fn no_groups() -> Change {
+    RelatedChange::Groups("volcano", Watched::Listed(Vec::new())).into()
 }
 
 impl ControllerHarness {
     /// A controller that received all lists, with Volcano.
     fn new() -> ControllerHarness {
         let mut harness = ControllerHarness::before_podgroup_list();
-        harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
+        harness.apply(no_groups());
         harness
     }
 
@@ -47,7 +48,7 @@ impl ControllerHarness {
         let at = Now { at: now, wall: Timestamp::UNIX_EPOCH };
         controller.watch_event(Change::Related(RelatedChange::Apis(served(&["volcano", "native"]))), at);
         controller.watch_event(Change::Pods(PodChange::Listed(Vec::new())), at);
-        controller.watch_event(replaced(Replaced::Namespaces(Vec::new())), at);
+        controller.watch_event(RelatedChange::Namespaces(Watched::Listed(Vec::new())).into(), at);
         ControllerHarness { controller, now, policies: only(policy("volcano")) }
     }
 
@@ -194,7 +195,7 @@ fn nothing_is_planned_before_podgroup_list_or_by_follower() {
     harness.step();
     harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u1")));
     assert_eq!(created_groups(&harness.step()), 0, "the PodGroup may exist already");
-    harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
+    harness.apply(no_groups());
     let follower = {
         let now = harness.moment();
         harness.controller.step(now, &harness.policies, LeaderState::Follower)
@@ -209,7 +210,7 @@ fn nothing_is_planned_before_podgroup_list_or_by_follower() {
     harness.step();
     harness.answered(&notebook_lookup(), LookupResult::Pod(notebook("u1")));
     assert_eq!(created_groups(&harness.step()), 0);
-    harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
+    harness.apply(no_groups());
     assert_eq!(created_groups(&harness.step()), 1, "as soon as they are listed");
 }
 
@@ -303,7 +304,7 @@ fn repeated_creation_of_deleted_podgroup_backs_off() {
             let now = harness.now;
             harness.controller.actions_finished(&set_of_first_action(&effects), false, true, now);
         }
-        harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
+        harness.apply(no_groups());
         harness.controller.requeue_all();
     }
     assert!((6..=16).contains(&created), "{created} times in a minute");
@@ -379,17 +380,35 @@ fn write_response_neither_overrides_newer_event_nor_restores_deleted_podgroup() 
     let version = |harness: &ControllerHarness| {
         harness.controller.snapshot().groups.get(&key).map(|group| group.version.to_string())
     };
-    harness.written(Change::Related(RelatedChange::Group(key.clone(), group("u1", "9"))));
+    harness.written(Change::Related(RelatedChange::Groups(
+        key.scheduler,
+        Watched::Upserted(key.clone(), group("u1", "9")),
+    )));
     assert_eq!(version(&harness), Some("9".into()), "the watch has not shown the write yet");
-    harness.apply(Change::Related(RelatedChange::Group(key.clone(), group("u1", "11"))));
-    harness.written(Change::Related(RelatedChange::Group(key.clone(), group("u1", "10"))));
+    harness.apply(Change::Related(RelatedChange::Groups(
+        key.scheduler,
+        Watched::Upserted(key.clone(), group("u1", "11")),
+    )));
+    harness.written(Change::Related(RelatedChange::Groups(
+        key.scheduler,
+        Watched::Upserted(key.clone(), group("u1", "10")),
+    )));
     assert_eq!(version(&harness), Some("11".into()), "the watch was faster");
-    harness.apply(Change::Related(RelatedChange::GroupGone(key.clone())));
-    harness.written(Change::Related(RelatedChange::Group(key.clone(), group("u1", "12"))));
+    harness.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key.clone()))));
+    harness.written(Change::Related(RelatedChange::Groups(
+        key.scheduler,
+        Watched::Upserted(key.clone(), group("u1", "12")),
+    )));
     assert_eq!(version(&harness), None);
-    harness.written(Change::Related(RelatedChange::Group(key.clone(), group("u2", "13"))));
+    harness.written(Change::Related(RelatedChange::Groups(
+        key.scheduler,
+        Watched::Upserted(key.clone(), group("u2", "13")),
+    )));
     assert_eq!(version(&harness), Some("13".into()), "made anew");
-    harness.apply(replaced(Replaced::Groups("volcano", Vec::new())));
-    harness.written(Change::Related(RelatedChange::Group(key.clone(), group("u2", "14"))));
+    harness.apply(no_groups());
+    harness.written(Change::Related(RelatedChange::Groups(
+        key.scheduler,
+        Watched::Upserted(key.clone(), group("u2", "14")),
+    )));
     assert_eq!(version(&harness), None);
 }

@@ -15,7 +15,7 @@ use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint, Gap, Gaps};
 use spark_usher::planning::Action;
 use spark_usher::policy::Finished;
-use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, PodChange, RelatedChange, ServedApis, Watched};
 use spark_usher::spark::ids::PodKey;
 use spark_usher::time::Now;
 
@@ -175,7 +175,7 @@ fn restarted_at(pods: &[PodBuilder], as_of: u32) -> ControllerHarness {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.controller = Controller::new(harness.at, Settings::default());
     harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-    harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+    harness.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
     harness.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::observation).collect())));
     let now = harness.now();
     harness.controller.bookmark(&as_of.to_string(), now);
@@ -424,7 +424,7 @@ fn exit_labelled_by_driver_while_no_replica_ran_is_reported() {
         let mut harness = ControllerHarness::new(Finished::Label);
         harness.controller = Controller::new(harness.at, Settings::default());
         harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-        harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+        harness.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
         harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), pod.observation()])));
         let now = harness.now();
         harness.controller.bookmark("50", now);

@@ -14,8 +14,8 @@ use spark_usher::gang::{GangScheduler, Shape};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::ApplicationState;
 use spark_usher::snapshot::{
-    Change, Conf, DriverPod, Group, GroupApi, GroupKey, PodChange, ReferencedPod, RelatedChange, Replaced, ServedApis,
-    Snapshot,
+    Change, Conf, DriverPod, Group, GroupApi, GroupKey, PodChange, ReferencedPod, RelatedChange, ServedApis, Snapshot,
+    Watched,
 };
 use spark_usher::spark::conf::{Allocation, AppConf};
 use spark_usher::spark::ids::{AppKey, PodKey};
@@ -182,7 +182,7 @@ fn lowered_min_member_is_raised_and_unmutated_executors_lower_it() {
     let mut group = (**cluster.snapshot.groups.values().next().unwrap()).clone();
     group.spec["minMember"] = json!(1);
     let key = cluster.snapshot.groups.keys().next().unwrap().clone();
-    cluster.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
     cluster.settle();
     assert!(cluster.count() == 5 && cluster.has_reason(Reason::GangRaised));
     for id in 2..=4 {
@@ -448,7 +448,9 @@ fn pod_groups_of_other_applications_are_not_changed() {
     let mut cluster = Cluster::volcano();
     let key = GroupKey { namespace: "default".into(), name: "other".into(), scheduler: "volcano" };
     let other = Group { uid: "o".into(), selector: Some("spark-other".into()), ..pod_group(7) };
-    cluster.snapshot.apply(Change::Related(RelatedChange::Group(key.clone(), other)));
+    cluster
+        .snapshot
+        .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), other))));
     cluster.driver("spark.executor.instances=2").executor(1, "Running").settle();
     cluster.delete_pod(1).observe(&driver().phase("Failed")).settle();
     assert!(cluster.snapshot.groups.contains_key(&key));
@@ -460,12 +462,11 @@ fn relist_of_pod_groups_keeps_those_of_other_schedulers() {
     let mut snapshot = Snapshot::default();
     let key = |name: &str, scheduler| GroupKey { namespace: "default".into(), name: name.into(), scheduler };
     let group = || pod_group(1);
-    snapshot.apply(Change::Related(RelatedChange::Group(key("a", "volcano"), group())));
-    snapshot.apply(Change::Related(RelatedChange::Group(key("b", "native"), group())));
-    let touched = snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Groups(
-        "volcano",
-        vec![(key("c", "volcano"), group())],
-    ))));
+    let stored = |name, scheduler| RelatedChange::Groups(scheduler, Watched::Upserted(key(name, scheduler), group()));
+    snapshot.apply(stored("a", "volcano").into());
+    snapshot.apply(stored("b", "native").into());
+    let listed = Watched::Listed(vec![(key("c", "volcano"), group())]);
+    let touched = snapshot.apply(RelatedChange::Groups("volcano", listed).into());
     assert_eq!(snapshot.groups.keys().map(|key| &*key.name).collect::<Vec<_>>(), ["b", "c"]);
     assert!(touched.touched.contains(&AppKey::new("default", APP)));
 }

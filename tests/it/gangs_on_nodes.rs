@@ -5,7 +5,7 @@ use crate::support::*;
 use serde_json::{Value, json};
 use spark_usher::gang::{GangScheduler, Shape};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Group, Node, RelatedChange, Replaced};
+use spark_usher::snapshot::{Change, Group, Node, RelatedChange, Watched};
 
 /// Nodes n0, n1 … with this many cores; the first is suspect.
 fn nodes(cluster: &mut Cluster, cores: &[u32]) {
@@ -16,7 +16,7 @@ fn nodes(cluster: &mut Cluster, cores: &[u32]) {
         Node::read(&json.to_string()).unwrap()
     };
     let all = cores.iter().enumerate().map(|(i, cores)| (format!("n{i}").into(), node(cores))).collect();
-    cluster.snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(all))));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(all))));
     cluster.snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["n0".into()])));
 }
 
@@ -131,7 +131,7 @@ fn gpu_nodes(cluster: &mut Cluster, count: usize) {
     let json = json!({"metadata": {"uid": "n"}, "status": {"allocatable": {"cpu": "16", "nvidia.com/gpu": "1", "pods": "110"},
         "conditions": [{"type": "Ready", "status": "True"}]}});
     let all = (0..count).map(|i| (format!("n{i}").into(), Node::read(&json.to_string()).unwrap())).collect();
-    cluster.snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(all))));
+    cluster.snapshot.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(all))));
     cluster.snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["n0".into()])));
 }
 
@@ -177,7 +177,9 @@ fn pod_group_of_an_earlier_application_says_nothing_about_this_gang() {
         cluster.snapshot.groups.iter().next().map(|(key, group)| (key.clone(), (**group).clone())).unwrap();
     let old = spark_usher::snapshot::Owner::of_pod("nb-driver".into(), "an-earlier-uid".into());
     for left in [Group { owner: Some(old), ..group.clone() }, Group { deleting: true, ..group }] {
-        cluster.snapshot.apply(Change::Related(RelatedChange::Group(key.clone(), left)));
+        cluster
+            .snapshot
+            .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), left))));
         assert!(!avoids(&by_driver(&sized(9), &cluster.snapshot, &cluster.policies).object));
     }
 }

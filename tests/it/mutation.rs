@@ -6,7 +6,7 @@ use spark_usher::admission;
 use spark_usher::annotations::Override;
 use spark_usher::policy::{Policies, Policy};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, RelatedChange, Snapshot};
+use spark_usher::snapshot::{RelatedChange, Snapshot, Watched};
 use spark_usher::spark::ids::PodKey;
 
 pub(crate) fn none() -> Policies {
@@ -353,7 +353,8 @@ fn weaker_evidence_sets_driver_annotation_without_owner() {
     assert_eq!(note(&outcome), None, "the address of a node identifies no driver");
     let mut by_service = known;
     let owner = spark_usher::snapshot::ServiceOwner { name: "nb-driver".into(), uid: DRIVER_UID.into() };
-    by_service.apply(Change::Related(RelatedChange::Service(PodKey::new("default", "nb-svc"), owner)));
+    let service = Watched::Upserted(PodKey::new("default", "nb-svc"), owner);
+    by_service.apply(RelatedChange::Services(service).into());
     let named = pod("x-exec-1").executor_of("spark-x", 1).driver_url("nb-svc.default.svc");
     let outcome = answer(&review(&named.0, legacy.clone()), &by_service, &volcano());
     assert_eq!(note(&outcome), Some(format!("driver-url/nb-driver/{DRIVER_UID}")));

@@ -10,7 +10,7 @@ use spark_usher::leader::LeaderState;
 use spark_usher::nodes::FaultKind;
 use spark_usher::policy::{Finished, NodeSettings};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Node, PodChange, RelatedChange, Replaced};
+use spark_usher::snapshot::{Change, Node, PodChange, RelatedChange, Watched};
 use spark_usher::views;
 
 struct Cluster {
@@ -40,7 +40,7 @@ impl Cluster {
             labels: [].into(),
         };
         let all = (1..=nodes).map(|number| (node_name(number).into(), node(format!("uid-{number}")))).collect();
-        harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(all))));
+        harness.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(all))));
         harness.step_after(1);
         let schedulers =
             [("default-scheduler", 12), ("yunikorn", 9)].map(|(name, count)| (name.to_owned(), count)).into();
@@ -328,7 +328,7 @@ fn share_of_the_cluster_bounds_how_many_nodes_are_avoided() {
     // The first ones stay, so that the choice changes rarely.
     assert_eq!(cluster.avoided(), [node_name(10), node_name(30)]);
     // A node that is deleted is no longer suspect, and frees its place.
-    cluster.harness.apply(Change::Related(RelatedChange::NodeGone(node_name(30).into())));
+    cluster.harness.apply(Change::Related(RelatedChange::Nodes(Watched::Removed(node_name(30).into()))));
     cluster.run(20);
     assert_eq!((cluster.suspects().len(), cluster.avoided()), (2, vec![node_name(10)]), "39 nodes: 5 % is one");
     // Turned off, nothing is avoided.

@@ -8,7 +8,7 @@ use spark_usher::leader::LeaderState;
 use spark_usher::lifecycle::cause::Cause;
 use spark_usher::policy::Finished;
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, PodChange, RelatedChange, Replaced};
+use spark_usher::snapshot::{Change, PodChange, RelatedChange, Watched};
 use spark_usher::spark::ids::PodKey;
 
 /// A poll as of version 40 with the driver and with executor 2 in version 7, without executor 1.
@@ -685,7 +685,7 @@ fn cleanup_is_planned_after_last_list_in_any_order() {
         let mut harness = ControllerHarness::new(Finished::Label);
         harness.controller = Controller::new(harness.at, Settings::default());
         let pods = PodChange::Listed(vec![driver().phase("Failed").observation(), failed(1, 137).observation()]);
-        let namespaces = RelatedChange::Replaced(Replaced::Namespaces(Vec::new()));
+        let namespaces = RelatedChange::Namespaces(Watched::Listed(Vec::new()));
         let mut lists = vec![Change::Pods(pods), Change::Related(namespaces)];
         if !namespaces_last {
             lists.reverse();

@@ -19,7 +19,7 @@ use spark_usher::leader::LeaderState;
 use spark_usher::planning::{Action, Cleanup};
 use spark_usher::policy::{Finished, Lifecycle, Policies};
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, Conf, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, Conf, ObservedPod, PodChange, RelatedChange, ServedApis, Watched};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::diagnostics::PodDiagnostics;
 use spark_usher::spark::exit::{self, SparkExit};
@@ -189,7 +189,7 @@ impl ControllerUnderTest {
         let mut controller =
             ControllerUnderTest { controller: Controller::new(began, settings), began, seconds: 0, policies };
         controller.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-        controller.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+        controller.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
         controller.apply(Change::Pods(PodChange::Listed(Vec::new())));
         controller.apply(Change::Pods(PodChange::Observed(driver().conf_map("conf").observation())));
         let key = PodKey::new("default", "nb-driver");

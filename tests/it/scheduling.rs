@@ -7,7 +7,7 @@ use spark_usher::annotations::Override;
 use spark_usher::gang::{Membership, Shape};
 use spark_usher::policy::{Gang, Policy, Replace};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Conf, RelatedChange, Snapshot};
+use spark_usher::snapshot::{Change, Conf, RelatedChange, Snapshot, Watched};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 
@@ -351,12 +351,12 @@ fn missing_priority_class_is_omitted() {
     policy.executor_class = Some("batch".into());
     let mut snapshot = cold();
     assert_eq!(by_driver(&executor(1), &snapshot, &only(policy.clone())).object["spec"]["priorityClassName"], "batch");
-    snapshot.apply(Change::Related(RelatedChange::PriorityClass("other".into())));
+    snapshot.apply(Change::Related(RelatedChange::PriorityClasses(Watched::Upserted("other".into(), ()))));
     let outcome = by_driver(&executor(1), &snapshot, &only(policy.clone()));
     assert_eq!(outcome.decision.reason, Reason::PriorityClassMissing);
     assert!(outcome.object["spec"].get("priorityClassName").is_none());
     assert_eq!(outcome.object["spec"]["priority"], 0);
-    snapshot.apply(Change::Related(RelatedChange::PriorityClass("batch".into())));
+    snapshot.apply(Change::Related(RelatedChange::PriorityClasses(Watched::Upserted("batch".into(), ()))));
     assert_eq!(by_driver(&executor(1), &snapshot, &only(policy)).decision.reason, Reason::SchedulingSet);
 }
 

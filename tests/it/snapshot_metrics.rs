@@ -8,7 +8,7 @@ use prometheus::TextEncoder;
 use serde_json::json;
 use spark_usher::cluster::namespace_metrics::NamespaceMetrics;
 use spark_usher::cluster::snapshot_metrics::SnapshotMetrics;
-use spark_usher::snapshot::{Change, Conf, Group, GroupKey, RelatedChange, Snapshot};
+use spark_usher::snapshot::{Change, Conf, Group, GroupKey, RelatedChange, Snapshot, Watched};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use spark_usher::telemetry::registry::Registry;
@@ -54,7 +54,8 @@ fn gangs_count_as_waiting_until_started() {
     assert!(needs(&snapshot, None).is_empty());
     for (name, started, age) in [("a", false, 90), ("b", false, 30), ("c", true, 5000)] {
         let key = GroupKey { namespace: "default".into(), name: name.into(), scheduler: "volcano" };
-        snapshot.apply(Change::Related(RelatedChange::Group(key, group(started, age))));
+        snapshot
+            .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group(started, age)))));
     }
     assert_eq!(metric_value(&snapshot, "spark_usher_gangs{state=\"waiting\"}"), "2");
     assert_eq!(metric_value(&snapshot, "spark_usher_gangs{state=\"started\"}"), "1");

@@ -9,7 +9,7 @@ use crate::support::*;
 use serde_json::{Value, json};
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::{Finished, NodeSettings};
-use spark_usher::snapshot::{Change, Node, ObservedPod, PodChange, RelatedChange, Replaced};
+use spark_usher::snapshot::{Change, Node, ObservedPod, PodChange, RelatedChange, Watched};
 
 const NODES: u64 = 50;
 const APPS: u64 = 12;
@@ -76,7 +76,7 @@ fn nodes() -> Change {
         labels: [].into(),
     };
     let all = (0..NODES).map(|number| (name(number).into(), node(number))).collect();
-    Change::Related(RelatedChange::Replaced(Replaced::Nodes(all)))
+    Change::Related(RelatedChange::Nodes(Watched::Listed(all)))
 }
 
 impl History {

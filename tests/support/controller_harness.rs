@@ -11,7 +11,7 @@ use spark_usher::planning::Action;
 use spark_usher::policy::{Finished, Lifecycle, Policies};
 use spark_usher::reason::Reason;
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, Conf, Listed, PodChange, RelatedChange, Replaced, ServedApis};
+use spark_usher::snapshot::{Change, Conf, Listed, PodChange, RelatedChange, ServedApis, Watched};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use spark_usher::time::Now;
@@ -51,7 +51,7 @@ impl ControllerHarness {
             lists: 0,
         };
         harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-        harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))));
+        harness.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
         harness.apply(Change::Pods(PodChange::Listed(Vec::new())));
         let now = harness.now();
         harness.controller.bookmark("0", now);

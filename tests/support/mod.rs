@@ -42,9 +42,7 @@ use spark_usher::gang;
 use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
 use spark_usher::runtime::clock;
 use spark_usher::signature::{Key, SECRET_LEN};
-use spark_usher::snapshot::{
-    Change, Group, Namespace, Node, ObservedPod, PodChange, RelatedChange, Replaced, Snapshot,
-};
+use spark_usher::snapshot::{Change, Group, Namespace, Node, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
 use spark_usher::spark::pod::Pod;
 
 pub const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";
@@ -233,8 +231,7 @@ pub fn list_nodes(snapshot: &mut Snapshot, nodes: &[(String, Vec<(&str, String)>
         };
         (name.as_str().into(), node)
     };
-    let nodes = Replaced::Nodes(nodes.iter().map(node).collect());
-    snapshot.apply(Change::Related(RelatedChange::Replaced(nodes)));
+    snapshot.apply(RelatedChange::Nodes(Watched::Listed(nodes.iter().map(node).collect())).into());
 }
 
 pub fn review(object: &Value, user_info: Value) -> Value {
@@ -280,7 +277,10 @@ pub fn observe(snapshot: &mut Snapshot, pod: &PodBuilder) {
 pub fn observe_namespace(snapshot: &mut Snapshot, name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let overrides = Overrides::read(|key| annotations.iter().find(|(k, _)| *k == key).map(|(_, v)| *v));
-    snapshot.apply(Change::Related(RelatedChange::Namespace(name.into(), Namespace { labels, overrides })));
+    snapshot.apply(Change::Related(RelatedChange::Namespaces(Watched::Upserted(
+        name.into(),
+        Namespace { labels, overrides },
+    ))));
 }
 
 /// A policy that matches all pods, for this scheduler type, with its default shape.

@@ -16,7 +16,7 @@ use spark_usher::reconcile::{self, ApplicationState};
 use spark_usher::recovery::budget::DeletionBudget;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::{
-    Change, Conf, Group, ObservedPod, Owner, PodChange, ReferencedPod, RelatedChange, Replaced, ServedApis, Snapshot,
+    Change, Conf, Group, ObservedPod, Owner, PodChange, ReferencedPod, RelatedChange, ServedApis, Snapshot, Watched,
 };
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
@@ -43,10 +43,8 @@ impl Cluster {
     pub fn new(policy: Policy) -> Cluster {
         let mut snapshot = Snapshot::default();
         snapshot.apply(Change::Related(RelatedChange::Apis(serving(policy.scheduler.gang_scheduler, 0))));
-        snapshot.apply(Change::Related(RelatedChange::Replaced(Replaced::Groups(
-            policy.scheduler.gang_scheduler.kind,
-            Vec::new(),
-        ))));
+        let kind = policy.scheduler.gang_scheduler.kind;
+        snapshot.apply(RelatedChange::Groups(kind, Watched::Listed(Vec::new())).into());
         Cluster {
             snapshot,
             policies: only(policy),
@@ -157,7 +155,8 @@ impl Cluster {
                     waits: None,
                     spec,
                 };
-                self.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
+                self.snapshot
+                    .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
             }
             Action::PatchGroup { key, seen, patch, .. } => {
                 let mut group = (**self.snapshot.groups.get(&key).unwrap()).clone();
@@ -169,11 +168,12 @@ impl Cluster {
                 }
                 group.started |= patch.pointer("/metadata/annotations").is_some();
                 group.version = version;
-                self.snapshot.apply(Change::Related(RelatedChange::Group(key, group)));
+                self.snapshot
+                    .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
             }
             Action::DeleteGroup { key, seen, .. } => {
                 assert_eq!(self.snapshot.groups.get(&key).unwrap().uid, seen.uid);
-                self.snapshot.apply(Change::Related(RelatedChange::GroupGone(key)));
+                self.snapshot.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key))));
             }
             Action::Adopt { executor, driver, .. } => {
                 let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();

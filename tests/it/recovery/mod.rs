@@ -28,7 +28,7 @@ use spark_usher::policy::{
 use spark_usher::reason::Reason;
 use spark_usher::recovery::finding::NoRemedy;
 use spark_usher::recovery::report::Outcome;
-use spark_usher::snapshot::{Change, Group, GroupKey, PodChange, RelatedChange, Replaced};
+use spark_usher::snapshot::{Change, Group, GroupKey, PodChange, RelatedChange, Watched};
 use spark_usher::spark::ids::{AppKey, PodIdentity, PodKey};
 use spark_usher::spark::rest::DriverMetrics;
 
@@ -469,7 +469,7 @@ fn group_findings(phases: &[&str], started: bool, executor: &str) -> Vec<usize> 
         ..pod_group(1)
     };
     let list = |phase: &str| {
-        Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", vec![(key.clone(), group(phase))])))
+        Change::Related(RelatedChange::Groups("volcano", Watched::Listed(vec![(key.clone(), group(phase))])))
     };
     scene.harness.observe(&member(running(1).phase(executor), "g"));
     scene.registered(if executor == "Succeeded" { &[] } else { &[1] });

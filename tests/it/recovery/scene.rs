@@ -12,7 +12,7 @@ use spark_usher::policy::{Budget, Finished, Mode, Recovery, RecoveryRule, RuleSe
 use spark_usher::reason::Reason;
 use spark_usher::recovery::budget::Attempt;
 use spark_usher::recovery::report::ReportedFinding;
-use spark_usher::snapshot::{Change, Group, GroupKey, Owner, RelatedChange, Replaced};
+use spark_usher::snapshot::{Change, Group, GroupKey, Owner, RelatedChange, Watched};
 use spark_usher::spark::ids::AppKey;
 use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
 
@@ -209,7 +209,7 @@ pub(super) fn member(pod: PodBuilder, name: &str) -> PodBuilder {
 
 /// All PodGroups of the cluster.
 pub(super) fn listed(groups: Vec<(GroupKey, Group)>) -> Change {
-    Change::Related(RelatedChange::Replaced(Replaced::Groups("volcano", groups)))
+    Change::Related(RelatedChange::Groups("volcano", Watched::Listed(groups)))
 }
 
 /// Whether a deletion is verified by the driver's view, in which this executor must not be registered.

@@ -3,7 +3,7 @@
 use super::*;
 use spark_usher::controller::{Lookup, LookupResult};
 use spark_usher::gang::{GangScheduler, messages};
-use spark_usher::snapshot::Node;
+use spark_usher::snapshot::{Node, Watched};
 use spark_usher::views::{self, AppReport};
 
 fn report(scene: &Scene) -> AppReport {
@@ -119,7 +119,7 @@ fn gang_that_is_larger_than_the_cluster_never_fits_and_the_report_says_so() {
         let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=4");
         scene.harness.apply(listed(vec![(group_key("g"), Group { spec: json!({"minMember": 4}), ..group(false) })]));
         let nodes = sizes.iter().enumerate().map(|(i, cpu)| (format!("n{i}").into(), node(cpu))).collect();
-        scene.harness.apply(Change::Related(RelatedChange::Replaced(Replaced::Nodes(nodes))));
+        scene.harness.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(nodes))));
         let mut pod = member(unscheduled(1, "Unschedulable", NOT_READY), "g");
         pod.0["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "2", "memory": "1Gi"}});
         scene.harness.observe(&pod);
@@ -196,7 +196,7 @@ fn refused_pod_group_is_the_reason_until_it_exists() {
     assert!(
         report(&scene).troubled[0].why.as_ref().unwrap().contains("refused its PodGroup g: queue team does not exist")
     );
-    scene.harness.apply(Change::Related(RelatedChange::Group(group_key("g"), group(false))));
+    scene.harness.apply(RelatedChange::Groups("volcano", Watched::Upserted(group_key("g"), group(false))).into());
     assert!(scene.harness.controller.snapshot().refused_groups.is_empty());
     assert_eq!(causes(&scene)[0].2, "1 of 3 executors exist; pod group g not found");
 }
@@ -252,7 +252,7 @@ fn refused_change_of_a_pod_group_is_said_until_its_spec_changes() {
     let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=1");
     let of =
         |phase: &str, size: u32| Group { phase: Some(phase.into()), spec: json!({"minMember": size}), ..group(false) };
-    let changed = |group| Change::Related(RelatedChange::Group(group_key("g"), group));
+    let changed = |group| Change::Related(RelatedChange::Groups("volcano", Watched::Upserted(group_key("g"), group)));
     scene.harness.apply(changed(of("Pending", 4)));
     scene.harness.observe(&member(unscheduled(1, "Unschedulable", NOT_READY), "g"));
     let refused = RelatedChange::GroupRefused(group_key("g"), AppKey::new("default", APP), "is immutable".into());

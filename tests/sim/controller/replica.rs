@@ -13,7 +13,7 @@ use spark_usher::planning::{Action, Cleanup};
 use spark_usher::policy::RecoveryRule;
 use spark_usher::recovery::budget::Attempt;
 use spark_usher::snapshot::{
-    Change, Conf, DriverViewKey, Listed, ObservedPod, PodChange, RelatedChange, Replaced, ServedApis,
+    Change, Conf, DriverViewKey, Listed, ObservedPod, PodChange, RelatedChange, ServedApis, Watched,
 };
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{PodKey, is_newer};
@@ -163,7 +163,7 @@ impl Sim {
         let moment = self.moment(number);
         let controller = self.replicas[number].controller.as_mut().unwrap();
         controller.watch_event(Change::Related(RelatedChange::Apis(ServedApis::default())), moment);
-        controller.watch_event(Change::Related(RelatedChange::Replaced(Replaced::Namespaces(Vec::new()))), moment);
+        controller.watch_event(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))), moment);
         self.restart_watch(number);
         self.send(number, Duration::ZERO, Request::Round);
     }
