@@ -3,11 +3,12 @@
 mod certificate;
 pub mod metrics;
 mod namespaces;
+mod policy_file;
+mod shown;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
@@ -15,9 +16,12 @@ use tokio_util::sync::CancellationToken;
 
 use certificate::Context;
 pub use certificate::{CertificateSource, ClientCa};
-use metrics::{FileMetrics, Metrics};
+use metrics::Metrics;
 use namespaces::NewNamespaces;
+pub use policy_file::ConfigSource;
+use shown::Shown;
 
+use crate::cluster::account;
 use crate::cluster::client::Cluster;
 use crate::cluster::driver_api::DriverApi;
 use crate::cluster::lease::{Election, LeadershipReceiver};
@@ -25,32 +29,16 @@ use crate::cluster::limit::Rate;
 use crate::cluster::policies as cluster_policies;
 use crate::cluster::replica::{Replica, ReplicaConfig};
 use crate::cluster::signing::Signing;
-use crate::cluster::{self, account};
-use crate::config::{BadConfig, Config, Reloader, Removed};
 use crate::http::capacity::Capacities;
 use crate::http::handlers::{Handlers, ReviewState};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Deadlines, Listener, Shutdown};
 use crate::http::{admin, debug, ui, webhook};
-use crate::policy::{Policies, deletions};
+use crate::runtime::isolated;
 use crate::runtime::ready::Readiness;
 use crate::runtime::supervise::Supervisor;
-use crate::runtime::{clock, isolated};
 use crate::snapshot::Snapshot;
-use crate::time::whole_second;
-use crate::tls::serving::Serving;
-use crate::ui::{Links, ReplicaReport};
-
-/// The source of the policies.
-#[derive(Clone, Debug)]
-pub enum ConfigSource {
-    /// None: every executor gets its ownerReference, and finished executors that their driver leaves behind are labelled.
-    Nothing,
-    /// A file, which is polled.
-    File(PathBuf),
-    /// These policies, for the life of the process.
-    Given(Box<Config>),
-}
+use crate::ui::Links;
 
 /// The options of the process.
 #[derive(Clone)]
@@ -119,36 +107,20 @@ impl App {
         let (certificate_ready, listening) = (ready.needs("certificate"), ready.needs("listener"));
         let signing = options.signing.map(|signing| (signing, ready.needs("signing key")));
 
-        let (config, reloader) = first_config(options.config, options.file_poll_interval).await?;
-        let policies = Arc::new(ArcSwap::new(config.policies.clone()));
-        metrics.files.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
-        let (dry_run, dry_run_seen) = watch::channel(config.settings.dry_run);
-        let changed = Arc::new(ArcSwapOption::empty());
-        if let Some(reloader) = reloader {
-            // The other replicas may still have the previous file.
-            changed.store(Some(Arc::new(clock::instant())));
-            let (policies, seen) = (policies.clone(), changed.clone());
-            let (metrics, stop) = (metrics.files.clone(), stop.clone());
-            let shown = reloader.path();
-            supervisor.run("policy file", async move {
-                reloader
-                    .run(stop, |outcome| apply_reload(outcome, &shown, (&policies, &seen), &dry_run, &metrics))
-                    .await;
-            });
-        }
+        let every = options.file_poll_interval;
+        let in_use = policy_file::start(options.config, every, &metrics.files, &mut supervisor).await?;
+        let policies = in_use.policies;
 
         let context = Context {
             client: options.cluster.client.clone(),
             leadership: replica.leadership(),
-            every: options.file_poll_interval,
+            every,
             metrics: &metrics,
             supervisor: &mut supervisor,
             certificate_ready,
         };
         let serving = certificate::serve(options.certificate, context).await?;
-        let clients =
-            certificate::clients(options.client_ca, options.file_poll_interval, &metrics.files, &mut supervisor)
-                .await?;
+        let clients = certificate::clients(options.client_ca, every, &metrics.files, &mut supervisor).await?;
 
         let draining = CancellationToken::new();
         let shutdown = Shutdown { draining: draining.clone(), stop: stop.clone(), drain: options.drain };
@@ -169,12 +141,11 @@ impl App {
             snapshot: snapshot.clone(),
             policies: policies.clone(),
             own: own.clone(),
-            changed,
+            changed: in_use.changed,
             settle: options.settle,
         };
         let namespaces = Arc::new(NewNamespaces::new(snapshot.clone(), options.cluster.client.clone()));
         let routes = webhook::router(Handlers::new(state, namespaces), Limits::default(), metrics.http.clone());
-        let shown_certificate = serving.clone();
         let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.http.clone(), shutdown.clone());
         // Callers can occupy all threads of its runtime: probes, metrics, the Lease and the controller do not share them.
         let reviewing = server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end);
@@ -186,33 +157,21 @@ impl App {
         });
 
         let mut debug_address = None;
-        if let Some(debug) = options.debug {
-            let listener = Listener::bind(debug)?.limited(of_debug, metrics.http.listener("debug"));
-            debug_address = Some(listener.address());
+        if let Some(address) = options.debug {
+            let listener = Listener::bind(address)?.limited(of_debug, metrics.http.listener("debug"));
             let address = listener.address();
-            let of_cluster = metrics.cluster.clone();
-            let shown = debug::DebugState {
-                snapshot: snapshot.clone(),
-                history: replica.history(),
-                leader_state: replica.leader_state(),
-                unseen: Arc::new(move || of_cluster.unseen.text(clock::now())),
-                since: clock::now(),
+            debug_address = Some(address);
+            let shown = Shown {
+                replica: &replica,
+                election: &options.election,
+                policies: &policies,
+                serving: &serving,
+                metrics: &metrics.cluster,
             };
-            let page = options.page.map(|links| ui::UiState {
-                snapshot: snapshot.clone(),
-                history: replica.history(),
-                replica: this_replica(
-                    &options.election,
-                    &replica,
-                    &policies,
-                    (&shown_certificate, metrics.cluster.clone()),
-                    (address, links),
-                ),
-                stop: debug_ending.stop.clone(),
-                // A page that updates occupies a connection; the command line needs some, too.
-                most_live: (of_debug.most / 2).max(1),
-            });
-            let routes = debug::router(shown, page, ui::HostNames(options.debug_hosts.into()));
+            // A page that updates occupies a connection; the command line needs some, too.
+            let most_live = (of_debug.most / 2).max(1);
+            let page = options.page.map(|links| shown.page(links, address.port(), stop, most_live));
+            let routes = debug::router(shown.state(), page, ui::HostNames(options.debug_hosts.into()));
             supervisor.spawn("debug", async move {
                 Ok(server::serve_plain(listener, routes, Deadlines::default(), debug_ending).await?)
             });
@@ -223,7 +182,7 @@ impl App {
             cluster: options.cluster,
             election: options.election,
             policies,
-            dry_run: dry_run_seen,
+            dry_run: in_use.dry_run,
             signing,
             account: own,
             rate: options.rate,
@@ -296,108 +255,4 @@ impl App {
         self.drain();
         self.supervisor.stop().await
     }
-}
-
-/// What the web page shows about this replica.
-fn this_replica(
-    election: &Election,
-    replica: &Replica,
-    policies: &Arc<ArcSwap<Policies>>,
-    (serving, metrics): (&Arc<Serving>, Arc<cluster::metrics::Metrics>),
-    (debug, links): (SocketAddr, Links),
-) -> Arc<dyn Fn() -> ReplicaReport + Send + Sync> {
-    let (state, leader, complete) = (replica.leader_state(), replica.leader(), replica.complete());
-    let (election, serving, policies) = (election.clone(), serving.clone(), policies.clone());
-    let since = whole_second(clock::now()).to_string();
-    Arc::new(move || ReplicaReport {
-        identity: election.identity.clone(),
-        namespace: election.namespace.clone(),
-        state: state().as_str(),
-        leader: leader().map(|leader| leader.to_string()),
-        is_complete: *complete.borrow(),
-        unseen: metrics.unseen.text(clock::now()),
-        withheld: metrics.withheld_text(),
-        deletions: deletions(&policies.load()),
-        certificate_until: serving.not_after().map(|time| time.to_string()),
-        port: debug.port(),
-        links: links.clone(),
-        since: since.clone(),
-    })
-}
-
-async fn first_config(source: ConfigSource, every: Duration) -> anyhow::Result<(Config, Option<Reloader>)> {
-    let path = match source {
-        ConfigSource::Nothing => {
-            let config = Config::default();
-            let deletions = deletions(&config.policies);
-            tracing::info!(
-                deletions,
-                "no policy file: executors get their ownerReference, finished executors that their driver leaves behind are labelled"
-            );
-            return Ok((config, None));
-        }
-        ConfigSource::Given(config) => return Ok((*config, None)),
-        ConfigSource::File(path) => path,
-    };
-    let shown = path.display().to_string();
-    let mut reloader = Reloader::new(path, every);
-    let config = reloader.first().await.map_err(|error| match error {
-        BadConfig::Unreadable { .. } => anyhow::anyhow!("{error}"), // The error names the file itself.
-        BadConfig::Wrong(_) => anyhow::anyhow!("{shown}: {error}"),
-    })?;
-    warn(&config);
-    let deletions = deletions(&config.policies);
-    tracing::info!(file = shown, policies = config.policies.listed().len(), deletions, "policy file loaded");
-    Ok((config, Some(reloader)))
-}
-
-fn warn(config: &Config) {
-    for warning in &config.warnings {
-        tracing::warn!(warning, "the policy file has a warning");
-    }
-}
-
-/// Warns if pods are no longer placed, or violations no longer denied: a file that lost its end has that effect, too.
-fn warn_of_removed(removed: &Removed<'_>, metrics: &FileMetrics) {
-    for (what, names) in [("policy", &removed.policies), ("enforce", &removed.enforce)] {
-        let label = metrics.config_removed.with_label_values(&[what]);
-        label.inc_by(u64::try_from(names.len()).unwrap_or(u64::MAX));
-    }
-    if !removed.policies.is_empty() {
-        tracing::warn!(policies = removed.policies.join(", "), "the new policy file no longer has these policies");
-    }
-    if !removed.enforce.is_empty() {
-        tracing::warn!(
-            policies = removed.enforce.join(", "),
-            "the new policy file no longer has validate: Enforce for these policies: violations are not denied"
-        );
-    }
-}
-
-/// Replaces the policies with those of the new file, or keeps the old ones.
-fn apply_reload(
-    outcome: Result<Config, BadConfig>,
-    shown: &str,
-    (policies, changed): (&ArcSwap<Policies>, &ArcSwapOption<Instant>),
-    dry_run: &watch::Sender<bool>,
-    metrics: &FileMetrics,
-) {
-    let result = match outcome {
-        Ok(config) => {
-            warn(&config);
-            let deletions = deletions(&config.policies);
-            tracing::info!(policies = config.policies.listed().len(), deletions, "policy file reloaded");
-            metrics.poll_interval.set(config.policies.lifecycle.poll.as_secs_f64());
-            warn_of_removed(&Removed::between(&policies.load(), &config.policies), metrics);
-            policies.store(config.policies);
-            changed.store(Some(Arc::new(clock::instant())));
-            dry_run.send_replace(config.settings.dry_run);
-            "ok"
-        }
-        Err(error) => {
-            tracing::error!(file = shown, %error, "cannot load the policy file; the previous one stays in use");
-            "refused"
-        }
-    };
-    metrics.config_reloads.with_label_values(&[result]).inc();
 }

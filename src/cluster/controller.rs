@@ -15,8 +15,9 @@ use tokio::sync::{mpsc, watch as channel};
 use tokio_util::sync::CancellationToken;
 
 use super::apply::{Applied, Writer};
+use super::client::Cluster;
 use super::driver_api::DriverApi;
-use super::lease::{Leadership, LeadershipReceiver, Reported};
+use super::lease::{Election, Leadership, LeadershipReceiver, Reported};
 use super::limit::{Limiter, Priority, Rate};
 use super::metrics::Metrics;
 use super::signing::{self, Outputs, Signing};
@@ -43,52 +44,66 @@ const QUEUE: usize = 4096;
 /// At most this many changes are processed per step, before other inputs.
 const MAX_CHANGES_PER_STEP: usize = 128;
 
-/// The inputs and outputs of the controller's task.
+/// The configuration of a replica.
 #[derive(Clone)]
-pub struct Inputs {
-    /// The client.
-    pub client: kube::Client,
-    /// The client for large lists.
-    pub lists: kube::Client,
-    /// Our identity, for Events.
-    pub instance: String,
-    /// Where the snapshot is published.
-    pub snapshot: Arc<ArcSwap<Snapshot>>,
-    /// The policies; `dry_run` has a new value when they change.
+pub struct ReplicaConfig {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The leader election.
+    pub election: Election,
+    /// The policies.
     pub policies: Arc<ArcSwap<Policies>>,
     /// A new value whenever the policies change: whether nothing may be written.
     pub dry_run: channel::Receiver<bool>,
+    /// How decisions are signed, and the latch that waits for the key; without it nothing is signed.
+    pub signing: Option<(Signing, Latch)>,
+    /// Our own user name, once it is known.
+    pub account: Account,
+    /// The rate limit of the controller's requests.
+    pub rate: Rate,
+    /// How drivers are polled.
+    pub driver_api: DriverApi,
+    /// A watch of pods that is silent for this long is dead, if a poll shows that something changed.
+    pub watch_silence: Duration,
+    /// Cancelled when the replica is about to stop: it reports pending exits before it releases the Lease.
+    pub shutdown: CancellationToken,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What a replica publishes.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The snapshot of the cluster.
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    /// The last exits, and what the recovery found and did.
+    pub history: Arc<ArcSwap<History>>,
+    /// Set once the first full snapshot is complete.
+    pub complete: channel::Sender<bool>,
+}
+
+/// The inputs and outputs of the controller's task.
+pub struct Inputs {
+    /// The configuration.
+    pub config: ReplicaConfig,
+    /// What it publishes.
+    pub published: Published,
     /// This replica's leadership.
     pub leadership: LeadershipReceiver,
     /// When the API server last answered the election.
     pub contact: channel::Receiver<Option<Instant>>,
     /// What we have reported, for the Lease.
     pub reported: channel::Sender<Reported>,
-    /// Cancelled when the replica is about to stop: it reports pending exits before it releases the Lease.
-    pub shutdown: CancellationToken,
-    /// The rate limit of our requests.
-    pub rate: Rate,
-    /// How drivers are polled.
-    pub driver_api: DriverApi,
-    /// Set once the first full snapshot is complete.
-    pub complete: channel::Sender<bool>,
-    /// Where the last exits, and what the recovery found and did, are published.
-    pub history: Arc<ArcSwap<History>>,
-    /// How decisions are signed, and the latch that waits for the key; without it nothing is signed.
-    pub signing: Option<(Signing, Latch)>,
-    /// Our own user name.
-    pub account: Account,
     /// The controller's settings.
     pub settings: Settings,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
 }
 
 /// Starts the watches and the controller.
 pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
     let (changes, received) = mpsc::channel(QUEUE);
-    let sink = Sink { changes, metrics: inputs.metrics.clone() };
-    let client = &inputs.client;
+    let config = &inputs.config;
+    let sink = Sink { changes, metrics: config.metrics.clone() };
+    let client = &config.cluster.client;
     let stop = supervisor.token().clone();
     macro_rules! watch {
         ($name:literal, $source:expr) => {
@@ -96,9 +111,9 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
             supervisor.run($name, watching);
         };
     }
-    if let Some((signing, ready)) = inputs.signing.clone() {
-        let outputs = Outputs { changes: sink.changes.clone(), ready, metrics: inputs.metrics.clone() };
-        let (account, leading) = (inputs.account.clone(), inputs.leadership.clone());
+    if let Some((signing, ready)) = config.signing.clone() {
+        let outputs = Outputs { changes: sink.changes.clone(), ready, metrics: config.metrics.clone() };
+        let (account, leading) = (config.account.clone(), inputs.leadership.clone());
         let keeping = signing::run(client.clone(), signing, account, leading, outputs, stop.clone());
         supervisor.run("signing key", keeping);
     }
@@ -107,7 +122,7 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
     supervisor.run("watch pods", watching);
     watch!("watch namespaces", watch::Namespaces);
     let following =
-        watch_nodes(client.clone(), inputs.policies.clone(), inputs.dry_run.clone(), sink.clone(), stop.clone());
+        watch_nodes(client.clone(), config.policies.clone(), config.dry_run.clone(), sink.clone(), stop.clone());
     supervisor.run("watch nodes", following);
     watch!("watch services", watch::Services);
     watch!("watch priority classes", watch::PriorityClasses);
@@ -211,7 +226,11 @@ type DriverPollTask = Pin<Box<dyn Future<Output = (DriverViewKey, DriverAnswer)>
 type PollTask = Pin<Box<dyn Future<Output = Option<PollResult>> + Send>>;
 
 struct EventLoop {
-    inputs: Inputs,
+    config: ReplicaConfig,
+    published: Published,
+    leadership: LeadershipReceiver,
+    contact: channel::Receiver<Option<Instant>>,
+    reported: channel::Sender<Reported>,
     writer: Writer,
     limiter: Limiter,
     controller: Controller,
@@ -243,18 +262,23 @@ const MAX_LAST_EVENTS: usize = 50;
 
 impl EventLoop {
     fn new(inputs: Inputs, restart_watch: channel::Sender<u64>) -> EventLoop {
-        let limiter = Limiter::new(inputs.rate);
+        let Inputs { config, published, leadership, contact, reported, settings } = inputs;
+        let limiter = Limiter::new(config.rate);
         let writer = Writer::new(
-            inputs.client.clone(),
-            &inputs.instance,
-            inputs.metrics.clone(),
+            config.cluster.client.clone(),
+            &config.election.identity,
+            config.metrics.clone(),
             limiter.clone(),
-            inputs.driver_api.clone(),
-            inputs.snapshot.clone(),
+            config.driver_api.clone(),
+            published.snapshot.clone(),
         );
-        let controller = Controller::new(clock::instant(), inputs.settings);
+        let controller = Controller::new(clock::instant(), settings);
         EventLoop {
-            inputs,
+            config,
+            published,
+            leadership,
+            contact,
+            reported,
             writer,
             limiter,
             controller,
@@ -276,17 +300,17 @@ impl EventLoop {
     async fn run(mut self, mut changes: mpsc::Receiver<WatchMessage>, stop: CancellationToken) {
         let mut batch = Vec::new();
         let mut wake = None;
-        let shutdown = self.inputs.shutdown.clone();
+        let shutdown = self.config.shutdown.clone();
         loop {
             // In this order, so that a simulation replays: first what decides which writes are allowed, then answers, which are
             // bounded by our requests, and last the unbounded events of the watches.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                true = self.inputs.leadership.changed() => self.leadership_changed(),
+                true = self.leadership.changed() => self.leadership_changed(),
                 () = shutdown.cancelled(), if self.closing.is_none() => self.close(),
-                Ok(()) = self.inputs.dry_run.changed() => self.controller.requeue_all(),
-                Ok(()) = self.inputs.contact.changed() => self.contact(),
+                Ok(()) = self.config.dry_run.changed() => self.controller.requeue_all(),
+                Ok(()) = self.contact.changed() => self.contact(),
                 Some(polled) = self.poll.next() => self.polled(polled),
                 Some((set, applied)) = self.writes.next() => self.applied(&set, applied),
                 Some((read, answer)) = self.lookups.next() => self.controller.lookup_answered(&read, answer, now()),
@@ -330,7 +354,7 @@ impl EventLoop {
     }
 
     fn contact(&mut self) {
-        let at = *self.inputs.contact.borrow_and_update();
+        let at = *self.contact.borrow_and_update();
         if let Some(at) = at {
             self.controller.contact(at);
         }
@@ -339,18 +363,18 @@ impl EventLoop {
     /// The leadership as of the last change that this task has processed, while it holds: what the Lease contained when it began
     /// decides what is reported.
     fn leadership(&self) -> Option<Arc<Leadership>> {
-        self.inputs.leadership.received().filter(|leadership| leadership.holds()).cloned()
+        self.leadership.received().filter(|leadership| leadership.holds()).cloned()
     }
 
     /// Reports what is still pending; [`EventLoop::publish_checkpoint`] decides when that is done.
     fn close(&mut self) {
         // A leadership that has just begun, or ended, decides what is reported.
-        if self.inputs.leadership.receive() {
+        if self.leadership.receive() {
             self.leadership_changed();
         }
         let (now, leadership) = (now(), self.leadership());
         self.closing = Some(now.at + LAST_EVENTS);
-        let exits = self.controller.close(now, self.inputs.leadership.leader_state(leadership.as_ref()));
+        let exits = self.controller.close(now, self.leadership.leader_state(leadership.as_ref()));
         let Some(leadership) = leadership else { return };
         self.report_exits(&exits, now);
         for notice in self.aggregator.flush(MAX_LAST_EVENTS) {
@@ -361,13 +385,13 @@ impl EventLoop {
     /// Reports exits: in the log, as a metric, and as Events with a count.
     fn report_exits(&mut self, exits: &[Exit], now: Now) {
         for exit in exits {
-            report::report(exit, &self.inputs.metrics);
+            report::report(exit, &self.config.metrics);
             self.aggregator.add(exit, self.controller.snapshot(), now.at);
         }
     }
 
     fn write_events(&mut self, notice: AggregatedEvent, leadership: &Arc<Leadership>) {
-        let (writer, leadership, dry_run) = (self.writer.clone(), leadership.clone(), *self.inputs.dry_run.borrow());
+        let (writer, leadership, dry_run) = (self.writer.clone(), leadership.clone(), *self.config.dry_run.borrow());
         self.event_writes.push(Box::pin(async move {
             let ok = writer.write_event(&leadership, &notice, dry_run).await;
             (notice, ok)
@@ -381,7 +405,7 @@ impl EventLoop {
         let Some(age) = age.filter(|_| executor.state == ExecutorPodState::Pending) else { return };
         if self.controller.snapshot().executor(app.namespace(), &executor.name).is_none() {
             #[expect(clippy::cast_precision_loss, reason = "an age in seconds fits a float's 53 bits")]
-            self.inputs.metrics.watch_lag.observe(age.max(0) as f64);
+            self.config.metrics.watch_lag.observe(age.max(0) as f64);
         }
     }
 
@@ -390,7 +414,7 @@ impl EventLoop {
             self.controller.apply_written(change, now());
         }
         for deleted in applied.recovered {
-            self.inputs.metrics.recovery_deletions.with_label_values(&[deleted.rule.as_str()]).inc();
+            self.config.metrics.recovery_deletions.with_label_values(&[deleted.rule.as_str()]).inc();
             self.controller.recovered(deleted, clock::instant());
         }
         for attempt in &applied.attempts {
@@ -401,13 +425,11 @@ impl EventLoop {
     }
 
     fn leadership_changed(&mut self) {
-        match self.inputs.leadership.received() {
+        match self.leadership.received() {
             // A poll in flight continues: this replica may lead again in a moment.
             None => {
                 // Another leader may report more than our checkpoint covers.
-                self.inputs
-                    .reported
-                    .send_if_modified(|reported| !reported.is_final && reported.checkpoint.take().is_some());
+                self.reported.send_if_modified(|reported| !reported.is_final && reported.checkpoint.take().is_some());
                 self.writes.clear();
                 self.event_writes.clear();
                 self.node_events.clear();
@@ -420,7 +442,7 @@ impl EventLoop {
                 if let Some(found) = leadership.found() {
                     self.controller.leadership_acquired(found, clock::instant());
                 }
-                if self.inputs.policies.load().recovery.acts {
+                if self.config.policies.load().recovery.acts {
                     tracing::info!(
                         "the budgets of the recovery rules begin with nothing: it is not known what another leader has deleted"
                     );
@@ -437,13 +459,13 @@ impl EventLoop {
             None if self.failed_polls >= PAGES_UNTIL => PAGES_AFTER,
             None => self.failed_polls + 1,
         };
-        let policies = self.inputs.policies.load_full();
+        let policies = self.config.policies.load_full();
         self.controller.poll_finished(polled, now(), &policies);
     }
 
     fn driver_answered(&mut self, driver: &DriverViewKey, answer: DriverAnswer) {
         let has_view = matches!(answer, DriverAnswer::View { .. });
-        let policies = self.inputs.policies.load();
+        let policies = self.config.policies.load();
         let outcome = match self.controller.driver_answered(driver, answer, now(), &policies) {
             Ok(()) if has_view => "view",
             Ok(()) => "starting",
@@ -452,35 +474,35 @@ impl EventLoop {
                 error.as_str()
             }
         };
-        self.inputs.metrics.driver_polls.with_label_values(&[outcome]).inc();
+        self.config.metrics.driver_polls.with_label_values(&[outcome]).inc();
     }
 
     /// Publishes the snapshot and starts what is due.
     fn step(&mut self) -> Option<Instant> {
         let leadership = self.leadership();
-        let policies = self.inputs.policies.load_full();
+        let policies = self.config.policies.load_full();
         let now = now();
         // What the controller returns to a leader must be done, so the leadership is read once for a step.
-        let leader_state = self.inputs.leadership.leader_state(leadership.as_ref());
+        let leader_state = self.leadership.leader_state(leadership.as_ref());
         if leader_state == LeaderState::Follower {
-            self.inputs.metrics.events_lost.inc_by(self.aggregator.clear());
+            self.config.metrics.events_lost.inc_by(self.aggregator.clear());
         }
         let effects = self.controller.step(now, &policies, leader_state);
-        self.inputs.snapshot.store(Arc::new(self.controller.snapshot().clone()));
+        self.published.snapshot.store(Arc::new(self.controller.snapshot().clone()));
         let exits = self.controller.exits().history().clone();
-        self.inputs.history.store(Arc::new(History {
+        self.published.history.store(Arc::new(History {
             exits,
             recovery: self.controller.recovery().clone(),
             costs: self.controller.costs().clone(),
             nodes: self.controller.nodes().clone(),
         }));
-        self.inputs.metrics.count_costs(&effects);
+        self.config.metrics.count_costs(&effects);
         if effects.suspects_changed {
-            self.inputs.metrics.show_suspects(self.controller.nodes());
+            self.config.metrics.show_suspects(self.controller.nodes());
         }
         for rule in RecoveryRule::ALL {
             let found = to_gauge(self.controller.recovery().count(rule));
-            self.inputs.metrics.recovery_findings.with_label_values(&[rule.as_str()]).set(found);
+            self.config.metrics.recovery_findings.with_label_values(&[rule.as_str()]).set(found);
         }
         let waits = policies.iter().any(|policy| !policy.node_pool.is_empty()) && !self.controller.has_nodes();
         let nodes_until = Some(self.nodes_until).filter(|until| waits && now.at < *until);
@@ -489,11 +511,12 @@ impl EventLoop {
         if is_complete {
             self.nodes_until = now.at; // It waits once.
         }
-        self.inputs.complete.send_if_modified(|complete| !std::mem::replace(complete, is_complete) && *complete);
+        self.published.complete.send_if_modified(|complete| !std::mem::replace(complete, is_complete) && *complete);
         for read in effects.lookups {
             // A list of a namespace may be large, and is requested compressed.
-            let client = if matches!(read, Lookup::All(_)) { &self.inputs.lists } else { &self.inputs.client };
-            let (client, limiter, metrics) = (client.clone(), self.limiter.clone(), self.inputs.metrics.clone());
+            let client =
+                if matches!(read, Lookup::All(_)) { &self.config.cluster.lists } else { &self.config.cluster.client };
+            let (client, limiter, metrics) = (client.clone(), self.limiter.clone(), self.config.metrics.clone());
             self.lookups.push(Box::pin(async move {
                 limiter.acquire(lookups::priority(&read)).await;
                 let answer = match &read {
@@ -504,7 +527,7 @@ impl EventLoop {
             }));
         }
         for poll in effects.driver_polls {
-            let (api, limiter) = (self.inputs.driver_api.clone(), self.limiter.clone());
+            let (api, limiter) = (self.config.driver_api.clone(), self.limiter.clone());
             self.driver_polls.push(Box::pin(async move {
                 if poll.access == DriverAccess::Proxy {
                     limiter.acquire(Priority::DriverView).await;
@@ -514,18 +537,18 @@ impl EventLoop {
             }));
         }
         if effects.restart_watch {
-            self.inputs.metrics.watch_desyncs.inc();
+            self.config.metrics.watch_desyncs.inc();
             self.restart_watch.send_modify(|count| *count += 1);
         }
         let wake_at = effects.wake_at.into_iter().chain(nodes_until).min();
         let observed_since = self.controller.exits().observed_since();
-        self.inputs.reported.send_if_modified(|reported| {
+        self.reported.send_if_modified(|reported| {
             reported.observed_since = observed_since;
             false // The election reads it before each of its attempts.
         });
         let Some(leadership) = leadership else { return wake_at };
         self.report_exits(&effects.exits, now);
-        let dry_run = *self.inputs.dry_run.borrow();
+        let dry_run = *self.config.dry_run.borrow();
         for (set, actions) in effects.actions {
             let (writer, leadership) = (self.writer.clone(), leadership.clone());
             self.busy.push(set.clone());
@@ -545,8 +568,8 @@ impl EventLoop {
         }
         self.publish_checkpoint(now);
         if effects.poll {
-            let (client, snapshot) = (self.inputs.lists.clone(), self.inputs.snapshot.clone());
-            let (newest, metrics) = (self.controller.newest_version().map(str::to_owned), self.inputs.metrics.clone());
+            let (client, snapshot) = (self.config.cluster.lists.clone(), self.published.snapshot.clone());
+            let (newest, metrics) = (self.controller.newest_version().map(str::to_owned), self.config.metrics.clone());
             let paged = (PAGES_AFTER..PAGES_UNTIL).contains(&self.failed_polls);
             let limiter = self.limiter.clone();
             self.poll.push(Box::pin(async move {
@@ -554,7 +577,7 @@ impl EventLoop {
                 poll::poll(&client, &snapshot, newest, paged, &metrics).await
             }));
         }
-        let closing = self.closing.filter(|_| !self.inputs.reported.borrow().is_final);
+        let closing = self.closing.filter(|_| !self.reported.borrow().is_final);
         wake_at.into_iter().chain(self.aggregator.next(now.at)).chain(closing).min()
     }
 
@@ -562,7 +585,7 @@ impl EventLoop {
     fn publish_checkpoint(&mut self, now: Now) {
         let is_final = self.closing.is_some_and(|until| until <= now.at || self.event_writes.is_empty());
         let checkpoint = self.controller.checkpoint(now);
-        self.inputs.reported.send_if_modified(|reported| {
+        self.reported.send_if_modified(|reported| {
             let is_same = match (&reported.checkpoint, &checkpoint) {
                 (Some(old), Some(new)) => old.through == new.through && old.gaps.cover_same(&new.gaps),
                 (old, new) => old.is_none() && new.is_none(),
