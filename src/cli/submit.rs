@@ -28,7 +28,7 @@ use crate::runtime::{clock, random};
 use crate::snapshot::Namespace;
 use crate::spark::version::SparkVersion;
 use crate::submission::{DriverStatus, Preview, SubmissionId, preview};
-use crate::submit::{self, Access, Options, SparkConf, Submission, SubmitError, Unique, Waiting};
+use crate::submit::{self, Access, Environment, Options, SparkConf, Submission, SubmitError, Unique, Waiting};
 use crate::time::whole_second;
 
 /// Versions whose spark-submit is reproduced, by their minor version and the patch that is assumed for it.
@@ -137,138 +137,205 @@ pub(super) fn run(
     }
 }
 
-async fn submitted(mut options: Options, own: Own, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
-    if let Some(namespace) = &own.namespace {
-        let mut set = options.conf.iter().filter_map(|pair| pair.strip_prefix(NAMESPACE)?.strip_prefix('='));
-        if let Some(other) = set.next_back().filter(|other| other != namespace) {
-            let what = format!("only one namespace: --namespace is {namespace}, and {NAMESPACE} is {other}");
-            return Err(SubmitError::expected(&what).into());
-        }
-        options.conf.push(format!("{NAMESPACE}={namespace}"));
-    }
-    let mut env = environment()?;
-    let (settings, _) = submit::settings(&options, &env, &LocalFiles)?;
-    let (version, note) = version(own.version.as_deref(), &settings)?;
-    let access = Access::of(&settings).map_err(|error| error.of_major(version.major))?;
-    let context = own.context.as_deref().or(access.context.as_deref());
-    let mut found = client::configure(own.kubeconfig.as_deref(), context).await;
-    if own.kubeconfig.is_some() || context.is_some() || settings.get("spark.master").is_none() {
-        let unknown = |error| format!("an API server, by --master k8s://URL or a kubeconfig: {error:#}");
-        found = Ok(found.map_err(|error| SubmitError::expected(&unknown(error)))?);
-    }
-    // Every other way to name the API server precedes this variable.
-    let of_kubeconfig =
-        found.as_ref().ok().map(|config| format!("k8s://{}", config.cluster_url.to_string().trim_end_matches('/')));
-    if let Some(url) = &of_kubeconfig {
-        env.variables.set_if_missing("MASTER", url);
-    }
-    let unique = unique();
-    let app = submit::prepare(&options, &env, &LocalFiles, unique.millis)?;
-    let mut submission = match submit::build(&app, &env, &LocalFiles, version, &unique) {
-        Ok(submission) => submission,
-        Err(error) => {
-            // They may be why.
-            app.warnings.iter().try_for_each(|warning| writeln!(err, "warning: {}", one_line(warning)))?;
-            return Err(error.into());
-        }
-    };
-    if own.gang {
-        submission.add_gang()?;
-    }
-    let Waiting { waits, interval } = Waiting::of(&app.conf).map_err(|error| error.of_major(version.major))?;
-    let waits = waits && !own.no_wait;
-    let elsewhere = client::named_namespace(own.kubeconfig.as_deref(), context);
-    let elsewhere = elsewhere.filter(|of_context| *of_context != submission.namespace);
-    let hint = elsewhere.filter(|_| app.conf.get(NAMESPACE).is_none() && !own.spark_compatible).map(|of_context| {
-        let namespace = &submission.namespace;
-        format!("the namespace is {namespace}, as for spark-submit; that of the context is {of_context}: --namespace {of_context}")
-    });
-    for warning in submission.warnings.iter().chain(&note).chain(&hint) {
-        writeln!(err, "warning: {}", one_line(warning))?;
-    }
-    let config = own.policy.as_deref().map(config::from_path).transpose();
+async fn submitted(options: Options, own: Own, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
+    let (request, found) = Request::read(options, own, err).await?;
+    let (format, submission) = (request.own.format, &request.submission);
+    let config = request.own.policy.as_deref().map(config::from_path).transpose();
     let config = config.map_err(|error| SubmitError::expected(&format!("a policy file after --policy: {error}")))?;
     let policies = config.map(|config| config.policies);
-    if own.dry_run == Some(DryRun::Client) {
+    if request.own.dry_run == Some(DryRun::Client) {
         if let Some(policies) = &policies {
-            validated(&submission, policies, None, err)?;
+            validated(submission, policies, None, err)?;
         }
         // The uid is known only after the pod was created.
         let objects = std::iter::once(submission.pod.clone()).chain(submission.owned("")).collect();
-        print(objects, own.format, out)?;
+        print(objects, format, out)?;
         return Ok(OK);
     }
-    let master = app.conf.get("spark.master").unwrap_or_default();
-    let client = client::of(client::with_access(found, Some(master), &access)?)?.client;
+    let client = client::of(client::with_access(found, Some(&request.master), &request.access)?)?.client;
     if let Some(policies) = &policies {
         let namespace = cluster::namespace(&client, &submission.namespace).await;
-        let preview = validated(&submission, policies, namespace.as_ref(), err)?;
+        let preview = validated(submission, policies, namespace.as_ref(), err)?;
         fits(&client, &preview, err).await?;
     }
-    if own.dry_run == Some(DryRun::Server) {
-        print(cluster::dry_run(&client, &submission).await.context(master.to_owned())?, own.format, out)?;
+    if request.own.dry_run == Some(DryRun::Server) {
+        let objects = cluster::dry_run(&client, submission).await;
+        print(objects.with_context(|| request.master.clone())?, format, out)?;
         return Ok(OK);
     }
     // From here on a signal does not end the process between two objects.
     let mut interrupt = Interrupt::listen(INTERRUPTED)?;
-    let mut uploaded = Uploaded::default();
-    let mut signal = interrupt.clone();
-    let sending = async {
-        match upload(&submission.uploads, &app.conf, &env.variables, &mut interrupt, &mut uploaded).await {
-            Ok(()) => cluster::create(&client, &submission, &mut interrupt).await,
-            Err(_) if interrupt.has_come() => Err(cluster::Interrupted.into()),
-            Err(error) => Err(error.into()),
-        }
-    };
-    let sent = saying(TAKING_BACK, &mut signal, err, sending).await;
-    let driver = match sent {
+    let driver = match request.send(&client, &mut interrupt, err).await? {
         Ok(driver) => driver,
-        Err(Failure { error, pod }) => {
-            let is_of_connection = error.downcast_ref().is_some_and(Error::is_of_connection);
-            let error = if is_of_connection { error.context(format!("the API server is {master}")) } else { error };
-            failed(err, &error)?;
-            if let Some(pod) = pod {
-                writeln!(err, "note: {}", one_line(&pod))?;
-            }
-            // A driver that exists all the same needs its files.
-            let left = if error.is::<cluster::MayExist>() { uploaded.all() } else { uploaded.take_back().await };
-            for left in left {
-                writeln!(err, "warning: {} is left behind", one_line(&left))?;
-            }
-            return Ok(if error.is::<cluster::Interrupted>() { INTERRUPTED } else { FAILED });
-        }
+        Err(code) => return Ok(code),
     };
-    let name = app.conf.get("spark.app.name").unwrap_or_default();
-    let said = match own.format {
-        Some(Format::Json) => submitted_event(&driver, name).to_string(),
-        _ => one_line(&format!(
-            "Deployed Spark application {name} with application ID {} and submission ID {} into Kubernetes",
-            submission.app_id, driver.submission_id
-        )),
-    };
-    // With --follow, standard output has only the log.
-    let events: &mut dyn Write = if own.follow && own.format.is_none() { err } else { out };
-    if (!own.spark_compatible || !waits)
-        && let Err(error) = writeln!(events, "{said}").and_then(|()| events.flush())
-    {
-        // The application runs: whoever reads the error has to know it.
-        writeln!(err, "error: cannot write to standard output: {error}\n{said}")?;
+    if !request.announce(&driver, out, err)? {
         return Ok(UNKNOWN_END);
     }
-    if !waits {
+    if !request.waits {
         return Ok(OK);
     }
-    let place = own.place(Some(master).filter(|master| Some(*master) != of_kubeconfig.as_deref()));
-    let form = match own.format {
-        _ if own.spark_compatible => Form::Spark { interval },
-        Some(Format::Json) => Form::Data(super::output::Output::Json),
-        _ => Form::Lines,
-    };
-    let ids = vec![SubmissionId::parse_as_spark(&driver.submission_id).map_err(anyhow::Error::msg)?];
-    let selection = Selection { ids, namespace: None, labels: None };
-    let follow = Follow { client: &client, selection, until: Some(vec![driver.clone()]), form, log: own.follow };
-    let is_spark = own.spark_exit_codes || own.spark_compatible;
-    wait(follow, interrupt, &format!("{place}{}", driver.submission_id), is_spark, out, err).await
+    request.follow(&client, driver, interrupt, out, err).await
+}
+
+/// A submission, and where it goes.
+struct Request {
+    own: Own,
+    env: Environment,
+    conf: SparkConf,
+    submission: Submission,
+    /// The URL of the API server, after `k8s://`,
+    master: String,
+    /// whether the kubeconfig names it,
+    is_of_kubeconfig: bool,
+    /// and how it is accessed.
+    access: Access,
+    /// Whether the process waits for the driver's end, and how often it reports meanwhile.
+    waits: bool,
+    interval: Duration,
+}
+
+impl Request {
+    /// Reads everything that decides about a submission, and writes warnings. Returns the configuration of the kubeconfig, too.
+    async fn read(
+        mut options: Options,
+        own: Own,
+        err: &mut dyn Write,
+    ) -> anyhow::Result<(Request, anyhow::Result<kube::Config>)> {
+        if let Some(namespace) = &own.namespace {
+            let mut set = options.conf.iter().filter_map(|pair| pair.strip_prefix(NAMESPACE)?.strip_prefix('='));
+            if let Some(other) = set.next_back().filter(|other| other != namespace) {
+                let what = format!("only one namespace: --namespace is {namespace}, and {NAMESPACE} is {other}");
+                return Err(SubmitError::expected(&what).into());
+            }
+            options.conf.push(format!("{NAMESPACE}={namespace}"));
+        }
+        let mut env = environment()?;
+        let (settings, _) = submit::settings(&options, &env, &LocalFiles)?;
+        let (version, note) = version(own.version.as_deref(), &settings)?;
+        let access = Access::of(&settings).map_err(|error| error.of_major(version.major))?;
+        let context = own.context.as_deref().or(access.context.as_deref());
+        let mut found = client::configure(own.kubeconfig.as_deref(), context).await;
+        if own.kubeconfig.is_some() || context.is_some() || settings.get("spark.master").is_none() {
+            let unknown = |error| format!("an API server, by --master k8s://URL or a kubeconfig: {error:#}");
+            found = Ok(found.map_err(|error| SubmitError::expected(&unknown(error)))?);
+        }
+        // Every other way to name the API server precedes this variable.
+        let of_kubeconfig =
+            found.as_ref().ok().map(|config| format!("k8s://{}", config.cluster_url.to_string().trim_end_matches('/')));
+        if let Some(url) = &of_kubeconfig {
+            env.variables.set_if_missing("MASTER", url);
+        }
+        let unique = unique();
+        let app = submit::prepare(&options, &env, &LocalFiles, unique.millis)?;
+        let mut submission = match submit::build(&app, &env, &LocalFiles, version, &unique) {
+            Ok(submission) => submission,
+            Err(error) => {
+                // They may be why.
+                app.warnings.iter().try_for_each(|warning| writeln!(err, "warning: {}", one_line(warning)))?;
+                return Err(error.into());
+            }
+        };
+        if own.gang {
+            submission.add_gang()?;
+        }
+        let Waiting { waits, interval } = Waiting::of(&app.conf).map_err(|error| error.of_major(version.major))?;
+        let elsewhere = client::named_namespace(own.kubeconfig.as_deref(), context);
+        let elsewhere = elsewhere.filter(|of_context| *of_context != submission.namespace);
+        let hint = elsewhere.filter(|_| app.conf.get(NAMESPACE).is_none() && !own.spark_compatible).map(|of_context| {
+            let namespace = &submission.namespace;
+            format!("the namespace is {namespace}, as for spark-submit; that of the context is {of_context}: --namespace {of_context}")
+        });
+        for warning in submission.warnings.iter().chain(&note).chain(&hint) {
+            writeln!(err, "warning: {}", one_line(warning))?;
+        }
+        let master = app.conf.get("spark.master").unwrap_or_default().to_owned();
+        let (is_of_kubeconfig, waits) = (of_kubeconfig.as_ref() == Some(&master), waits && !own.no_wait);
+        let conf = app.conf;
+        Ok((Request { own, env, conf, submission, master, is_of_kubeconfig, access, waits, interval }, found))
+    }
+
+    /// Uploads files and creates the objects. Returns the driver, or the exit code.
+    async fn send(
+        &self,
+        client: &kube::Client,
+        interrupt: &mut Interrupt,
+        err: &mut dyn Write,
+    ) -> io::Result<Result<DriverStatus, u8>> {
+        let Request { submission, conf, env, master, .. } = self;
+        let mut uploaded = Uploaded::default();
+        let mut signal = interrupt.clone();
+        let sending = async {
+            match upload(&submission.uploads, conf, &env.variables, interrupt, &mut uploaded).await {
+                Ok(()) => cluster::create(client, submission, interrupt).await,
+                Err(_) if interrupt.has_come() => Err(cluster::Interrupted.into()),
+                Err(error) => Err(error.into()),
+            }
+        };
+        let Failure { error, pod } = match saying(TAKING_BACK, &mut signal, err, sending).await {
+            Ok(driver) => return Ok(Ok(driver)),
+            Err(failure) => failure,
+        };
+        let is_of_connection = error.downcast_ref().is_some_and(Error::is_of_connection);
+        let error = if is_of_connection { error.context(format!("the API server is {master}")) } else { error };
+        failed(err, &error)?;
+        if let Some(pod) = pod {
+            writeln!(err, "note: {}", one_line(&pod))?;
+        }
+        // A driver that exists all the same needs its files.
+        let left = if error.is::<cluster::MayExist>() { uploaded.all() } else { uploaded.take_back().await };
+        for left in left {
+            writeln!(err, "warning: {} is left behind", one_line(&left))?;
+        }
+        Ok(Err(if error.is::<cluster::Interrupted>() { INTERRUPTED } else { FAILED }))
+    }
+
+    /// Says that the application was submitted. Returns whether that could be written.
+    fn announce(&self, driver: &DriverStatus, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<bool> {
+        let own = &self.own;
+        let name = self.conf.get("spark.app.name").unwrap_or_default();
+        let said = match own.format {
+            Some(Format::Json) => submitted_event(driver, name).to_string(),
+            _ => one_line(&format!(
+                "Deployed Spark application {name} with application ID {} and submission ID {} into Kubernetes",
+                self.submission.app_id, driver.submission_id
+            )),
+        };
+        if own.spark_compatible && self.waits {
+            return Ok(true);
+        }
+        // With --follow, standard output has only the log.
+        let events: &mut dyn Write = if own.follow && own.format.is_none() { &mut *err } else { out };
+        let written = writeln!(events, "{said}").and_then(|()| events.flush());
+        if let Err(error) = &written {
+            // The application runs: whoever reads the error has to know it.
+            writeln!(err, "error: cannot write to standard output: {error}\n{said}")?;
+        }
+        Ok(written.is_ok())
+    }
+
+    /// Waits until the driver has ended, and shows what happens to it.
+    async fn follow(
+        &self,
+        client: &kube::Client,
+        driver: DriverStatus,
+        interrupt: Interrupt,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> anyhow::Result<u8> {
+        let own = &self.own;
+        let place = own.place(Some(&*self.master).filter(|_| !self.is_of_kubeconfig));
+        let form = match own.format {
+            _ if own.spark_compatible => Form::Spark { interval: self.interval },
+            Some(Format::Json) => Form::Data(super::output::Output::Json),
+            _ => Form::Lines,
+        };
+        let id = format!("{place}{}", driver.submission_id);
+        let ids = vec![SubmissionId::parse_as_spark(&driver.submission_id).map_err(anyhow::Error::msg)?];
+        let selection = Selection { ids, namespace: None, labels: None };
+        let follow = Follow { client, selection, until: Some(vec![driver]), form, log: own.follow };
+        wait(follow, interrupt, &id, own.spark_exit_codes || own.spark_compatible, out, err).await
+    }
 }
 
 /// What is said where a signal has come, and the API server does not answer.

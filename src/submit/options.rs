@@ -108,13 +108,142 @@ pub struct Application {
     pub warnings: Vec<String>,
 }
 
+/// A setting that has an option: the option decides, then the setting itself, its older name, and a variable of the environment.
+struct Assigned {
+    key: &'static str,
+    option: fn(&Options) -> &Option<String>,
+    older: Option<&'static str>,
+    variable: Option<&'static str>,
+}
+
+impl Assigned {
+    const fn new(key: &'static str, option: fn(&Options) -> &Option<String>) -> Assigned {
+        Assigned { key, option, older: None, variable: None }
+    }
+
+    const fn older(self, key: &'static str) -> Assigned {
+        Assigned { older: Some(key), ..self }
+    }
+
+    const fn variable(self, name: &'static str) -> Assigned {
+        Assigned { variable: Some(name), ..self }
+    }
+}
+
+/// The settings that are assigned in any case, in this order.
+const ASSIGNED: [Assigned; 16] = [
+    Assigned::new("spark.master", |options| &options.master).variable("MASTER"),
+    Assigned::new("spark.submit.deployMode", |options| &options.deploy_mode).variable("DEPLOY_MODE"),
+    Assigned::new("spark.app.name", |options| &options.name),
+    // The option sets the key itself.
+    Assigned::new("spark.driver.memory", |_| &None).variable("SPARK_DRIVER_MEMORY"),
+    Assigned::new("spark.driver.cores", |options| &options.driver_cores),
+    Assigned::new("spark.executor.instances", |options| &options.num_executors),
+    Assigned::new("spark.executor.cores", |options| &options.executor_cores).variable("SPARK_EXECUTOR_CORES"),
+    Assigned::new("spark.executor.memory", |options| &options.executor_memory).variable("SPARK_EXECUTOR_MEMORY"),
+    Assigned::new("spark.files", |options| &options.files),
+    Assigned::new("spark.archives", |options| &options.archives),
+    Assigned::new("spark.jars", |options| &options.jars),
+    Assigned::new("spark.jars.packages", |options| &options.packages),
+    Assigned::new("spark.jars.repositories", |options| &options.repositories),
+    Assigned::new("spark.jars.excludes", |options| &options.exclude_packages),
+    Assigned::new("spark.kerberos.keytab", |options| &options.keytab).older("spark.yarn.keytab"),
+    Assigned::new("spark.kerberos.principal", |options| &options.principal).older("spark.yarn.principal"),
+];
+/// Those that are only read.
+const READ: [Assigned; 2] = [
+    Assigned::new("spark.cores.max", |options| &options.total_executor_cores),
+    Assigned::new("spark.submit.pyFiles", |options| &options.py_files),
+];
+
+/// What was given: options, and settings in other ways.
+struct Given<'o> {
+    options: &'o Options,
+    env: &'o Environment,
+    conf: SparkConf,
+}
+
+impl Given<'_> {
+    /// The value of a setting that has an option.
+    fn value(&self, key: &str) -> Option<&str> {
+        let row = ASSIGNED.iter().chain(&READ).find(|row| row.key == key)?;
+        let set = || self.conf.get(row.key).or_else(|| self.conf.get(row.older?));
+        let option = (row.option)(self.options).as_deref();
+        option.or_else(set).or_else(|| self.env.variables.get(row.variable?))
+    }
+
+    /// What spark-submit refuses, in its order.
+    fn check(&self) -> Result<()> {
+        [Given::sizes, Given::users, Given::settings, Given::java_options, Given::deploy_mode]
+            .iter()
+            .try_for_each(|check| check(self))
+    }
+
+    /// `SparkSubmitArguments.validateSubmitArguments`.
+    fn sizes(&self) -> Result<()> {
+        let is_count = |text: &str| text.parse::<i32>().is_ok_and(|count| count > 0);
+        // The version is determined later: `refuse_units`.
+        let is_memory = |text: &str| is_memory(text, SparkVersion::NEWEST);
+        let is_dynamic =
+            self.conf.get("spark.dynamicAllocation.enabled").is_some_and(|is| is.eq_ignore_ascii_case("true"));
+        positive(self.value("spark.driver.memory"), &is_memory, "Driver memory")?;
+        positive(self.value("spark.driver.cores"), &is_count, "Driver cores")?;
+        positive(self.value("spark.executor.memory"), &is_memory, "Executor memory")?;
+        positive(self.value("spark.executor.cores"), &is_count, "Executor cores")?;
+        positive(self.value("spark.cores.max"), &is_count, "Total executor cores")?;
+        positive(self.value("spark.executor.instances").filter(|_| !is_dynamic), &is_count, "Number of executors")
+    }
+
+    fn users(&self) -> Result<()> {
+        let proxy_user = self.options.proxy_user.as_deref();
+        require(proxy_user.is_none() || self.value("spark.kerberos.principal").is_none(), || {
+            "Only one of --proxy-user or --principal can be provided.".to_owned()
+        })?;
+        require(proxy_user != Some(""), || "Null user (--proxy-user is empty)".to_owned())
+    }
+
+    fn settings(&self) -> Result<()> {
+        require(self.conf.get("spark.remote").is_none(), || {
+            "Remote cannot be specified with master and/or deploy mode. (spark.remote is set)".to_owned()
+        })?;
+        require(self.conf.get("spark.kubernetes.namespace") != Some(""), || {
+            "namespace not specified for an operation requiring one. (spark.kubernetes.namespace is empty)".to_owned()
+        })
+    }
+
+    fn java_options(&self) -> Result<()> {
+        let mut options = ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"]
+            .iter()
+            .filter_map(|key| self.conf.get(key));
+        let has_heap = options.find(|options| options.contains("-Xmx"));
+        require(has_heap.is_none(), || {
+            format!(
+                "Not allowed to specify max heap(Xmx) memory settings through java options (was {}). Use the corresponding \
+                 --driver-memory or spark.driver.memory configuration instead.",
+                has_heap.unwrap_or_default()
+            )
+        })
+    }
+
+    fn deploy_mode(&self) -> Result<()> {
+        let is_mode = |mode: Option<&str>| matches!(mode, None | Some("client" | "cluster"));
+        require(is_mode(self.options.deploy_mode.as_deref()), || {
+            "--deploy-mode must be either \"client\" or \"cluster\"".to_owned()
+        })?;
+        let mode = self.value("spark.submit.deployMode");
+        require(is_mode(mode), || "Deploy mode must be either client or cluster".to_owned())?;
+        require(mode != Some("client"), || {
+            "only cluster mode is supported: expected --deploy-mode cluster; in client mode the driver runs in this process, \
+             which needs a JVM: use spark-submit"
+                .to_owned()
+        })
+    }
+}
+
 /// Makes the configuration. `submit_millis` is the time.
 pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_millis: i64) -> Result<Application> {
     let mut warnings = Vec::new();
-    let given = given(options, env, files, &mut warnings)?;
-    let own = |option: &Option<String>, keys: &[&str]| {
-        option.clone().or_else(|| keys.iter().find_map(|key| given.get(key)).map(str::to_owned))
-    };
+    let given = Given { options, env, conf: given(options, env, files, &mut warnings)? };
     let resource = options.resource.as_deref().ok_or_else(|| {
         SubmitError::new("Missing application resource. (expected a JAR, a Python or an R file after the options)")
     })?;
@@ -124,95 +253,23 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
     }
     let is_shell = matches!(resource, "spark-shell" | "pyspark-shell" | "sparkr-shell");
     let resource = if is_shell || resource == NO_RESOURCE { resource.to_owned() } else { resolved(resource, files) };
-    let (is_python, is_r) = (resource.ends_with(".py"), resource.ends_with(".R") || resource.ends_with(".r"));
-    let set = |key: &str| given.get(key).map(str::to_owned);
-    let driver_memory = set("spark.driver.memory").or_else(|| variable(env, "SPARK_DRIVER_MEMORY"));
-    let driver_cores = own(&options.driver_cores, &["spark.driver.cores"]);
-    let executor_memory =
-        own(&options.executor_memory, &["spark.executor.memory"]).or_else(|| variable(env, "SPARK_EXECUTOR_MEMORY"));
-    let executor_cores =
-        own(&options.executor_cores, &["spark.executor.cores"]).or_else(|| variable(env, "SPARK_EXECUTOR_CORES"));
-    let num_executors = own(&options.num_executors, &["spark.executor.instances"]);
-    let principal = own(&options.principal, &["spark.kerberos.principal", "spark.yarn.principal"]);
-    let keytab = own(&options.keytab, &["spark.kerberos.keytab", "spark.yarn.keytab"]);
-    let total_cores = own(&options.total_executor_cores, &["spark.cores.max"]);
-    validate(&Checked {
-        driver_memory: driver_memory.as_deref(),
-        driver_cores: driver_cores.as_deref(),
-        executor_memory: executor_memory.as_deref(),
-        executor_cores: executor_cores.as_deref(),
-        total_cores: total_cores.as_deref(),
-        num_executors: num_executors
-            .as_deref()
-            .filter(|_| given.get("spark.dynamicAllocation.enabled").is_none_or(|is| !is.eq_ignore_ascii_case("true"))),
-    })?;
-    require(!(options.proxy_user.is_some() && principal.is_some()), || {
-        "Only one of --proxy-user or --principal can be provided.".to_owned()
-    })?;
-    require(options.proxy_user.as_deref() != Some(""), || "Null user (--proxy-user is empty)".to_owned())?;
-    require(given.get("spark.remote").is_none(), || {
-        "Remote cannot be specified with master and/or deploy mode. (spark.remote is set)".to_owned()
-    })?;
-    require(given.get("spark.kubernetes.namespace") != Some(""), || {
-        "namespace not specified for an operation requiring one. (spark.kubernetes.namespace is empty)".to_owned()
-    })?;
-    for key in ["spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"] {
-        let has_heap = given.get(key).filter(|options| options.contains("-Xmx"));
-        if let Some(options) = has_heap {
-            return Err(SubmitError::new(format!(
-                "Not allowed to specify max heap(Xmx) memory settings through java options (was {options}). Use the corresponding \
-                 --driver-memory or spark.driver.memory configuration instead."
-            )));
-        }
-    }
-    require(matches!(options.deploy_mode.as_deref(), None | Some("client" | "cluster")), || {
-        "--deploy-mode must be either \"client\" or \"cluster\"".to_owned()
-    })?;
-    let deploy_mode = own(&options.deploy_mode, &["spark.submit.deployMode"]).or_else(|| variable(env, "DEPLOY_MODE"));
-    require(matches!(deploy_mode.as_deref(), None | Some("client" | "cluster")), || {
-        "Deploy mode must be either client or cluster".to_owned()
-    })?;
-    require(deploy_mode.as_deref() != Some("client"), || {
-        "only cluster mode is supported: expected --deploy-mode cluster; in client mode the driver runs in this process, which \
-         needs a JVM: use spark-submit"
-            .to_owned()
-    })?;
-    let master = own(&options.master, &["spark.master"]).or_else(|| variable(env, "MASTER"));
-    let master = master_url(master.as_deref().unwrap_or_default())?;
+    given.check()?;
+    let master = master_url(given.value("spark.master").unwrap_or_default())?;
     require(!is_shell, || "Cluster deploy mode is not applicable to Spark shells.".to_owned())?;
-    let name = own(&options.name, &["spark.app.name"])
-        .or_else(|| options.class.clone())
-        .unwrap_or_else(|| resource.rsplit('/').next().unwrap_or_default().to_owned());
-    let class = match &options.class {
-        None if !is_python && !is_r => Some(main_class(&resource, files)?),
-        class => class.clone(),
-    };
+    let file_name = resource.rsplit('/').next().unwrap_or_default();
+    let name = given.value("spark.app.name").or(options.class.as_deref()).unwrap_or(file_name).to_owned();
+    let (main_class, resource) = main(options, resource, files)?;
 
     let mut conf = SparkConf::default();
-    let assigned = [
-        ("spark.master", Some(master)),
-        ("spark.submit.deployMode", Some("cluster".to_owned())),
-        ("spark.app.name", Some(name)),
-        ("spark.driver.memory", driver_memory),
-        ("spark.driver.cores", driver_cores),
-        ("spark.executor.instances", num_executors),
-        ("spark.executor.cores", executor_cores),
-        ("spark.executor.memory", executor_memory),
-        ("spark.files", own(&options.files, &["spark.files"])),
-        ("spark.archives", own(&options.archives, &["spark.archives"])),
-        ("spark.jars", own(&options.jars, &["spark.jars"])),
-        ("spark.jars.packages", own(&options.packages, &["spark.jars.packages"])),
-        ("spark.jars.repositories", own(&options.repositories, &["spark.jars.repositories"])),
-        ("spark.jars.excludes", own(&options.exclude_packages, &["spark.jars.excludes"])),
-        ("spark.kerberos.keytab", keytab),
-        ("spark.kerberos.principal", principal),
-    ];
-    for (key, value) in assigned {
-        if let Some(value) = value {
+    for Assigned { key, .. } in &ASSIGNED {
+        if let Some(value) = given.value(key) {
             conf.set(key, value);
         }
     }
-    let packages = conf.get("spark.jars.packages").or(given.get("spark.jars.packages"));
+    conf.set("spark.master", master);
+    conf.set("spark.submit.deployMode", "cluster");
+    conf.set("spark.app.name", name);
+    let packages = conf.get("spark.jars.packages").or(given.conf.get("spark.jars.packages"));
     coordinates(packages.unwrap_or_default())?;
     for key in ["spark.jars", "spark.files", "spark.archives"] {
         if let Some(list) = conf.get(key) {
@@ -220,31 +277,24 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
             conf.set(key, list);
         }
     }
-    if !is_python && !is_r {
+    if let Resource::None | Resource::Java(_) = &resource {
         let mut jars: Vec<String> = conf.list("spark.jars").into_iter().map(str::to_owned).collect();
-        if resource != NO_RESOURCE {
-            jars.push(resource.clone());
+        if let Resource::Java(jar) = &resource {
+            jars.push(jar.clone());
         }
         conf.set("spark.jars", jars.join(","));
     }
-    for (key, value) in given.iter() {
+    for (key, value) in given.conf.iter() {
         conf.set_if_missing(key, value);
     }
     // The driver's own address is that of its Service.
     conf.remove("spark.driver.host");
-    let py_files = own(&options.py_files, &["spark.submit.pyFiles"]).unwrap_or_default();
-    conf.set("spark.submit.pyFiles", all_matching("spark.submit.pyFiles", &py_files, files, &mut warnings)?);
+    let py_files = given.value("spark.submit.pyFiles").unwrap_or_default();
+    conf.set("spark.submit.pyFiles", all_matching("spark.submit.pyFiles", py_files, files, &mut warnings)?);
     conf.set("spark.app.submitTime", submit_millis.to_string());
     for (key, reference) in conf.resolve(&|name| variable(env, name), &|name| property(env, files, name))? {
         warnings.push(format!("{key} refers to {reference}, which has no value: it stays as it is"));
     }
-
-    let (main_class, resource) = match (is_python, is_r) {
-        (true, _) => ("org.apache.spark.deploy.PythonRunner".to_owned(), Resource::Python(resource)),
-        (_, true) => ("org.apache.spark.deploy.RRunner".to_owned(), Resource::R(resource)),
-        _ if resource == NO_RESOURCE => (class.unwrap_or_default(), Resource::None),
-        _ => (class.unwrap_or_default(), Resource::Java(resource)),
-    };
     Ok(Application {
         conf,
         resource,
@@ -253,6 +303,21 @@ pub fn prepare(options: &Options, env: &Environment, files: &dyn Files, submit_m
         proxy_user: options.proxy_user.clone(),
         warnings,
     })
+}
+
+/// The class that the driver runs, and the main resource.
+fn main(options: &Options, resource: String, files: &dyn Files) -> Result<(String, Resource)> {
+    if resource.ends_with(".py") {
+        return Ok(("org.apache.spark.deploy.PythonRunner".to_owned(), Resource::Python(resource)));
+    }
+    if resource.ends_with(".R") || resource.ends_with(".r") {
+        return Ok(("org.apache.spark.deploy.RRunner".to_owned(), Resource::R(resource)));
+    }
+    let class = match &options.class {
+        Some(class) => class.clone(),
+        None => main_class(&resource, files)?,
+    };
+    Ok((class, if resource == NO_RESOURCE { Resource::None } else { Resource::Java(resource) }))
 }
 
 /// `--conf`, then the properties file, then `spark-defaults.conf`: the first that has a key decides.
@@ -335,29 +400,7 @@ pub(super) fn variable(env: &Environment, name: &str) -> Option<String> {
     env.variables.get(name).map(str::to_owned)
 }
 
-struct Checked<'o> {
-    driver_memory: Option<&'o str>,
-    driver_cores: Option<&'o str>,
-    executor_memory: Option<&'o str>,
-    executor_cores: Option<&'o str>,
-    total_cores: Option<&'o str>,
-    num_executors: Option<&'o str>,
-}
-
-/// `SparkSubmitArguments.validateSubmitArguments`.
-fn validate(checked: &Checked<'_>) -> Result<()> {
-    let is_count = |text: &str| text.parse::<i32>().is_ok_and(|count| count > 0);
-    // The version is determined later: `refuse_units`.
-    let is_memory = |text: &str| is_memory(text, SparkVersion::NEWEST);
-    positive(checked.driver_memory, &is_memory, "Driver memory")?;
-    positive(checked.driver_cores, &is_count, "Driver cores")?;
-    positive(checked.executor_memory, &is_memory, "Executor memory")?;
-    positive(checked.executor_cores, &is_count, "Executor cores")?;
-    positive(checked.total_cores, &is_count, "Total executor cores")?;
-    positive(checked.num_executors, &is_count, "Number of executors")
-}
-
-/// The same for units that this version does not read.
+/// Refuses units that this version does not read.
 pub(super) fn refuse_units(conf: &SparkConf, version: SparkVersion) -> Result<()> {
     let is_memory = |text: &str| is_memory(text, version);
     positive(conf.get("spark.driver.memory"), &is_memory, "Driver memory")?;
