@@ -3,9 +3,12 @@
 //! The API server rejects the pod, under either failurePolicy, when a patch does not apply (`mutating/dispatcher.go`).
 //! So every operation is an `add` whose parent exists in the reviewed object, or a `remove` of an existing field.
 
+use std::borrow::Cow;
 use std::io::Write;
 
+use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::mutation::Mutation;
 use crate::annotations::MetadataField;
@@ -13,59 +16,47 @@ use crate::spark::pod::Pod;
 
 /// Writes the patch: a JSON array of operations. The mutations must not include any that the pod already has.
 pub fn write(pod: &Pod<'_>, mutations: &[Mutation], out: &mut Vec<u8>) {
-    let mut ops = Ops { out, first: true };
-    ops.out.push(b'[');
+    // Writing to a Vec never fails.
+    let _ = serde_json::to_writer(out, &operations(pod, mutations));
+}
+
+fn operations<'m>(pod: &Pod<'_>, mutations: &'m [Mutation]) -> Vec<Operation<'m>> {
+    let mut all = Vec::with_capacity(mutations.len());
     for mutation in mutations {
         match mutation {
-            Mutation::SchedulerName(name) => ops.add_text("/spec/schedulerName", name),
+            Mutation::SchedulerName(name) => all.push(Operation::add("/spec/schedulerName", Added::Text(name))),
             Mutation::PriorityClass(class) => {
-                ops.add_text("/spec/priorityClassName", class);
-                if pod.spec.has_priority {
-                    ops.remove("/spec/priority");
-                }
-                if pod.spec.has_preemption_policy {
-                    ops.remove("/spec/preemptionPolicy");
-                }
+                all.push(Operation::add("/spec/priorityClassName", Added::Text(class)));
+                all.extend(pod.spec.has_priority.then(|| Operation::remove("/spec/priority")));
+                all.extend(pod.spec.has_preemption_policy.then(|| Operation::remove("/spec/preemptionPolicy")));
             }
             Mutation::SchedulingGroup(group) => {
-                ops.open("add", "/spec/schedulingGroup");
-                ops.raw(br#"{"podGroupName":"#);
-                ops.text(group);
-                ops.raw(b"}");
-                ops.close();
+                all.push(Operation::add("/spec/schedulingGroup", Added::SchedulingGroup { pod_group_name: group }));
             }
+            // It is JSON: `avoid` has written it.
             Mutation::Affinity(affinity) => {
-                ops.open("add", "/spec/affinity");
-                ops.raw(affinity.as_bytes());
-                ops.close();
+                all.extend(
+                    serde_json::from_str(affinity).map(|json| Operation::add("/spec/affinity", Added::Json(json))),
+                );
             }
             Mutation::SetMetadata(place, key, value) if place.of(&pod.metadata).is_some() => {
-                ops.begin("add");
-                ops.raw(map_path(*place).as_bytes());
-                ops.raw(b"/");
-                ops.pointer(key);
-                ops.raw(br#"","value":"#);
-                ops.text(value);
-                ops.close();
+                all.push(Operation::add(entry_path(*place, key), Added::Text(value)));
             }
             Mutation::SetMetadata(..) => {} // The whole map is added below.
-            Mutation::RemoveMetadata(key) => {
-                ops.begin("remove");
-                ops.raw(map_path(MetadataField::Annotation).as_bytes());
-                ops.raw(b"/");
-                ops.pointer(key);
-                ops.raw(b"\"");
-                ops.close();
-            }
-            Mutation::Owner { name, uid } => ops.owner(pod.metadata.owner_references.is_some(), name, uid),
+            Mutation::RemoveMetadata(key) => all.push(Operation::remove(entry_path(MetadataField::Annotation, key))),
+            Mutation::Owner { name, uid } => all.push(match pod.metadata.owner_references.is_some() {
+                true => Operation::add("/metadata/ownerReferences/-", Added::Owner(Owner::pod(name, uid))),
+                false => Operation::add("/metadata/ownerReferences", Added::Owners([Owner::pod(name, uid)])),
+            }),
         }
     }
     for place in [MetadataField::Label, MetadataField::Annotation] {
-        if place.of(&pod.metadata).is_none() {
-            ops.add_map(place, mutations);
+        let added = |mutation: &&Mutation| matches!(mutation, Mutation::SetMetadata(at, ..) if *at == place);
+        if place.of(&pod.metadata).is_none() && mutations.iter().any(|mutation| added(&mutation)) {
+            all.push(Operation::add(map_path(place), Added::Entries(Entries(place, mutations))));
         }
     }
-    ops.out.push(b']');
+    all
 }
 
 /// The patch as a document, and the object that it makes of `object`, from which `pod` was read; without a pod there are no operations.
@@ -95,103 +86,69 @@ fn map_path(place: MetadataField) -> &'static str {
     }
 }
 
-/// Writes operations one after another. The text is small and written once, so no document is built first.
-struct Ops<'o> {
-    out: &'o mut Vec<u8>,
-    first: bool,
+/// The path of an entry of a map, whose key may contain `/` and `~`.
+fn entry_path(place: MetadataField, key: &str) -> String {
+    format!("{}/{}", map_path(place), key.replace('~', "~0").replace('/', "~1"))
 }
 
-impl Ops<'_> {
-    fn raw(&mut self, bytes: &[u8]) {
-        self.out.extend_from_slice(bytes);
+/// An operation of a patch. `json_patch`'s own needs a document for each value, which costs as much as the rest of a decision.
+#[derive(Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+enum Operation<'m> {
+    Add { path: Cow<'static, str>, value: Added<'m> },
+    Remove { path: Cow<'static, str> },
+}
+
+impl<'m> Operation<'m> {
+    fn add(path: impl Into<Cow<'static, str>>, value: Added<'m>) -> Operation<'m> {
+        Operation::Add { path: path.into(), value }
     }
 
-    /// A JSON string.
-    fn text(&mut self, text: &str) {
-        json_string(self.out, text);
+    fn remove(path: impl Into<Cow<'static, str>>) -> Operation<'m> {
+        Operation::Remove { path: path.into() }
     }
+}
 
-    /// A key within a JSON Pointer within a JSON string. Our keys are plain ASCII, but `/` and `~` are not literal.
-    fn pointer(&mut self, key: &str) {
-        for byte in key.bytes() {
-            match byte {
-                b'~' => self.raw(b"~0"),
-                b'/' => self.raw(b"~1"),
-                _ => self.out.push(byte),
-            }
-        }
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Added<'m> {
+    Text(&'m str),
+    #[serde(rename_all = "camelCase")]
+    SchedulingGroup {
+        pod_group_name: &'m str,
+    },
+    Json(&'m RawValue),
+    Owner(Owner<'m>),
+    Owners([Owner<'m>; 1]),
+    Entries(Entries<'m>),
+}
+
+/// Never sets blockOwnerDeletion: a driver's account lacks its permission (OwnerReferencesPermissionEnforcement).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Owner<'m> {
+    api_version: &'static str,
+    kind: &'static str,
+    name: &'m str,
+    uid: &'m str,
+    controller: bool,
+}
+
+impl<'m> Owner<'m> {
+    fn pod(name: &'m str, uid: &'m str) -> Owner<'m> {
+        Owner { api_version: "v1", kind: "Pod", name, uid, controller: true }
     }
+}
 
-    fn begin(&mut self, op: &str) {
-        if !self.first {
-            self.out.push(b',');
-        }
-        self.first = false;
-        self.raw(br#"{"op":""#);
-        self.raw(op.as_bytes());
-        self.raw(br#"","path":""#);
-    }
+/// A map that the object does not have, with all its entries.
+struct Entries<'m>(MetadataField, &'m [Mutation]);
 
-    fn open(&mut self, op: &str, path: &str) {
-        self.begin(op);
-        self.raw(path.as_bytes());
-        self.raw(br#"","value":"#);
-    }
-
-    fn close(&mut self) {
-        self.out.push(b'}');
-    }
-
-    fn add_text(&mut self, path: &str, value: &str) {
-        self.open("add", path);
-        self.text(value);
-        self.close();
-    }
-
-    fn remove(&mut self, path: &str) {
-        self.begin("remove");
-        self.raw(path.as_bytes());
-        self.raw(b"\"");
-        self.close();
-    }
-
-    /// A map that the object does not have, with all its entries.
-    fn add_map(&mut self, place: MetadataField, mutations: &[Mutation]) {
-        let mut opened = false;
-        for mutation in mutations {
-            if let Mutation::SetMetadata(at, key, value) = mutation
-                && *at == place
-            {
-                if opened {
-                    self.raw(b",");
-                } else {
-                    self.open("add", map_path(place));
-                    self.raw(b"{");
-                    opened = true;
-                }
-                self.text(key);
-                self.raw(b":");
-                self.text(value);
-            }
-        }
-        if opened {
-            self.raw(b"}");
-            self.close();
-        }
-    }
-
-    /// Never sets blockOwnerDeletion: a driver's account lacks its permission (OwnerReferencesPermissionEnforcement).
-    fn owner(&mut self, has_list: bool, name: &str, uid: &str) {
-        self.open("add", if has_list { "/metadata/ownerReferences/-" } else { "/metadata/ownerReferences" });
-        let (before, after): (&[u8], &[u8]) = if has_list { (b"", b"") } else { (b"[", b"]") };
-        self.raw(before);
-        self.raw(br#"{"apiVersion":"v1","kind":"Pod","name":"#);
-        self.text(name);
-        self.raw(br#","uid":"#);
-        self.text(uid);
-        self.raw(br#","controller":true}"#);
-        self.raw(after);
-        self.close();
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.1.iter().filter_map(|mutation| match mutation {
+            Mutation::SetMetadata(place, key, value) if *place == self.0 => Some((key, value)),
+            _ => None,
+        }))
     }
 }
 
