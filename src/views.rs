@@ -233,7 +233,7 @@ fn report(
     last.sort_by_key(|exit| std::cmp::Reverse((exit.cause.is_abnormal(), exit.ended_at())));
     last.truncate(MAX_EXITS);
     last.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
-    let Need { target, shortage } = need(snapshot, &history.exits, (key, app), &sets, exits, now);
+    let Need { target, shortage } = need(snapshot, &history.exits, key, &sets, exits, now);
     let driver = driver(snapshot, key, app, exits, &liveness);
     let is_unowned = |executor: &&Arc<Executor>| executor.is_live() && executor.template.owner.is_none();
     AppReport {
@@ -395,7 +395,7 @@ fn driver_view(
     let noticed = view.wall - conf.detection_time();
     let is_recent =
         |id: u64| exits.iter().any(|exit| exit.executor.exec_id.map(u64::from) == Some(id) && exit.at > noticed);
-    let vanished = drivers::without_pod(view.executors(), (snapshot, key, app), driver)
+    let vanished = drivers::without_pod(view.executors(), snapshot, key, app, driver)
         .filter_map(|row| row.id)
         .filter(|id| !is_recent(*id));
     Some(DriverViewReport {

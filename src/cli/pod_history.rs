@@ -60,13 +60,13 @@ impl Reader<'_> {
     /// Begins a history with the pod and its Events.
     async fn pod(&mut self, namespace: &str, name: &str, uid: Option<&str>) -> HistoryBuilder {
         let mut history = HistoryBuilder::default();
-        self.read(&mut history, (namespace, name), uid).await;
+        self.read(&mut history, namespace, name, uid).await;
         history
     }
 
-    async fn read(&mut self, history: &mut HistoryBuilder, named: (&str, &str), uid: Option<&str>) {
+    async fn read(&mut self, history: &mut HistoryBuilder, namespace: &str, name: &str, uid: Option<&str>) {
         let Some(client) = &self.client else { return };
-        let (pod, events) = pod_and_events(client, named, uid).await;
+        let (pod, events) = pod_and_events(client, namespace, name, uid).await;
         match pod {
             Ok(pod) => pod.iter().for_each(|pod| history.pod(pod)),
             Err(error) => *self.problem = Some(format!("pods: {}", Brief(&error))),
@@ -80,10 +80,10 @@ impl Reader<'_> {
     async fn app(&mut self, app: &AppReport) -> HistoryReport {
         let mut history = HistoryBuilder::default();
         if let Some(driver) = &app.driver.pod {
-            self.read(&mut history, (&app.namespace, driver), None).await;
+            self.read(&mut history, &app.namespace, driver, None).await;
         }
         for group in app.groups.iter().take(MAX_GROUPS) {
-            self.read(&mut history, (&app.namespace, &group.name), None).await;
+            self.read(&mut history, &app.namespace, &group.name, None).await;
         }
         app.exits.iter().for_each(|exit| history.exit(exit, true));
         app.deletions.iter().for_each(|deletion| history.deletion(deletion));

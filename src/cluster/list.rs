@@ -73,7 +73,8 @@ const MAX_EVENTS: u32 = 200;
 /// the other.
 pub async fn pod_and_events(
     client: &kube::Client,
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     uid: Option<&str>,
 ) -> (kube::Result<Option<Value>>, kube::Result<Vec<Value>>) {
     let objects = |kind: &str, plural: &str| -> Api<DynamicObject> {

@@ -90,7 +90,7 @@ pub(super) struct Sink {
 /// Watches until `stop` is cancelled, with lists in pages.
 pub(super) async fn run<S: Source>(client: kube::Client, source: S, sink: Sink, stop: CancellationToken) {
     let mut progress = sink.metrics.unseen.follow(S::NAME);
-    follow(&client, &source, false, (&sink, &mut progress), &stop).await;
+    follow(&client, &source, false, &sink, &mut progress, &stop).await;
 }
 
 /// Watches pods, the one resource with very many objects: lists are streamed (`sendInitialEvents`, Kubernetes 1.32 and newer), if the
@@ -110,8 +110,8 @@ pub(super) async fn run_pods(
             asked.is_ok_and(|version| version.is_ok_and(|version| streams_lists(&version.major, &version.minor)));
         let this = stop.child_token();
         let following = async {
-            if let Stopped::NotStreamed = follow(&client, &Pods, streaming, (&sink, &mut progress), &this).await {
-                follow(&client, &Pods, false, (&sink, &mut progress), &this).await;
+            if let Stopped::NotStreamed = follow(&client, &Pods, streaming, &sink, &mut progress, &this).await {
+                follow(&client, &Pods, false, &sink, &mut progress, &this).await;
             }
         };
         tokio::select! {
@@ -153,7 +153,8 @@ async fn follow<S: Source>(
     client: &kube::Client,
     source: &S,
     streaming: bool,
-    (sink, progress): (&Sink, &mut Progress),
+    sink: &Sink,
+    progress: &mut Progress,
     stop: &CancellationToken,
 ) -> Stopped {
     let resource = source.resource();
@@ -505,7 +506,7 @@ mod tests {
         };
         let mut progress = sink.metrics.unseen.follow("pods");
         let unreadable = tokio::select! {
-            _ = follow(&client, &Pods, false, (&sink, &mut progress), &stop) => panic!("the watch ended unexpectedly"),
+            _ = follow(&client, &Pods, false, &sink, &mut progress, &stop) => panic!("the watch ended unexpectedly"),
             unreadable = tokio::time::timeout(Duration::from_secs(10), reading) => unreadable.expect("both uids are passed on"),
         };
         assert_eq!(unreadable, ["bad", "worse"]);

@@ -56,14 +56,15 @@ pub fn missing(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: 
 /// All objects read by name that an application's plan requires, known or not.
 pub fn required(snapshot: &Snapshot, key: &AppKey, policies: &Policies, learned: &[PodKey]) -> Vec<Lookup> {
     let known = snapshot.apps.get(key).map(|app| &**app);
-    required_by(snapshot, (key, known), policies, learned, true).0
+    required_by(snapshot, key, known, policies, learned, true).0
 }
 
 /// The required lookups, and followed pods that an application's executors name with another uid than the one that was read: the
 /// pod may have been recreated since. Only the leader looks up addresses: only adoption needs them.
 pub(super) fn required_by(
     snapshot: &Snapshot,
-    (key, app): (&AppKey, Option<&Application>),
+    key: &AppKey,
+    app: Option<&Application>,
     policies: &Policies,
     learned: &[PodKey],
     leads: bool,

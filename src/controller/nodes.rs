@@ -82,7 +82,8 @@ impl Nodes {
     /// when they are to be examined again, or the rest of them.
     pub(super) fn observe(
         &mut self,
-        (app, known): (&AppKey, Option<&Application>),
+        app: &AppKey,
+        known: Option<&Application>,
         snapshot: &Snapshot,
         settings: &NodeSettings,
         now: Now,
@@ -313,7 +314,7 @@ mod tests {
         fn plan(&mut self) -> usize {
             let now = Now { at: self.at, wall: Timestamp::UNIX_EPOCH };
             let known = self.snapshot.apps.get(&self.app).map(|known| &**known);
-            let (count, next) = self.nodes.observe((&self.app, known), &self.snapshot, &NodeSettings::default(), now);
+            let (count, next) = self.nodes.observe(&self.app, known, &self.snapshot, &NodeSettings::default(), now);
             self.at = next.unwrap();
             count
         }

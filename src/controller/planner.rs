@@ -150,8 +150,8 @@ impl Planner {
             let sets = state.into_iter().flat_map(|state| state.sets.values());
             let learned: Vec<PodKey> = sets.filter_map(|set| Some(set.driver.as_ref()?.pod.key.clone())).collect();
             self.require_lookups(&app, known.as_deref(), &learned, observed, context);
-            let of = (&app, known.as_deref());
-            let (examined, rest) = ledgers.nodes.observe(of, observed.snapshot(), &policies.nodes, now);
+            let (examined, rest) =
+                ledgers.nodes.observe(&app, known.as_deref(), observed.snapshot(), &policies.nodes, now);
             executors += examined;
             if let Some(at) = rest {
                 self.queue.add_after(app.clone(), at);
@@ -232,7 +232,7 @@ impl Planner {
         let budget = &mut self.deletion_budget;
         for (set, actions) in &mut ready {
             actions.retain(|action| match action {
-                Action::Recover(of) => budget.begin(&policies.recovery, (&set.app, of.rule), &of.seen.uid, now),
+                Action::Recover(of) => budget.begin(&policies.recovery, &set.app, of.rule, &of.seen.uid, now),
                 _ => true,
             });
             for action in actions {
@@ -287,7 +287,7 @@ impl Planner {
         context: StepContext<'_>,
     ) {
         let (snapshot, now) = (observed.snapshot(), context.now);
-        let (wanted, outdated) = required_by(snapshot, (app, known), context.policies, learned, context.leads());
+        let (wanted, outdated) = required_by(snapshot, app, known, context.policies, learned, context.leads());
         let unfollowed = self.lookups.require(app, wanted, now.at, |read| is_unknown(snapshot, read));
         for (pod, uid) in outdated {
             self.lookups.mark_outdated(pod, uid);

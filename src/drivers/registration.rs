@@ -88,7 +88,9 @@ fn runs_for(executor: &Executor, at: Instant) -> Duration {
 /// The rows of registered executors that have no live pod: the driver has not noticed that they vanished.
 pub fn without_pod<'v>(
     rows: &'v [ExecutorSummary],
-    (snapshot, key, app): (&'v Snapshot, &'v AppKey, &'v Application),
+    snapshot: &'v Snapshot,
+    key: &'v AppKey,
+    app: &'v Application,
     driver: &'v DriverPod,
 ) -> impl Iterator<Item = &'v ExecutorSummary> {
     // The pod that controls an executor may not be its driver.

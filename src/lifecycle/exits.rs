@@ -201,10 +201,10 @@ impl Exits {
                 // The exit that was recorded before is obsolete; this is another one, with its own grace.
                 self.forget(&ended.app, &uid);
             }
-            self.end(&ended, Removal::Present, now, (None, None), snapshot);
+            self.end(&ended, Removal::Present, now, None, snapshot);
             for again in batch.ended_again.get(&uid).into_iter().flatten() {
                 self.forget(&again.app, &uid);
-                self.end(again, Removal::Present, now, (None, None), snapshot);
+                self.end(again, Removal::Present, now, None, snapshot);
             }
             apps.push(ended.app);
         }
@@ -254,12 +254,12 @@ impl Exits {
             Absence::Unversioned => Removal::Unobserved,
             Absence::Deleted | Absence::Unselected => Removal::Deleted,
         };
-        let RemovedExecutor { app, executor, missing, asked, .. } = removed;
+        let (app, executor) = (removed.app.clone(), removed.executor.clone());
         let was_live = !executor.state.is_final();
         let after = was_live.then(|| executor.version.clone());
         let version = executor.version.parse().ok();
         let ended = Ended { app: app.clone(), executor, was_live, after };
-        self.end(&ended, left, now, (missing, asked), snapshot);
+        self.end(&ended, left, now, Some(&removed), snapshot);
         if let Some(tracked) = self.apps.get_mut(&app).and_then(|app_exits| app_exits.exits.get_mut(&uid))
             && tracked.gone.is_none()
         {
@@ -285,14 +285,7 @@ impl Exits {
         }
     }
 
-    fn end(
-        &mut self,
-        ended: &Ended,
-        left: Removal,
-        now: Now,
-        (missing, asked): (Option<(Timestamp, Duration)>, Option<Instant>),
-        snapshot: &Snapshot,
-    ) {
+    fn end(&mut self, ended: &Ended, left: Removal, now: Now, removed: Option<&RemovedExecutor>, snapshot: &Snapshot) {
         let Ended { app, executor, was_live, after } = ended;
         let app_exits = self.apps.entry(app.clone()).or_default();
         if let Some(tracked) = app_exits.exits.get_mut(&executor.uid) {
@@ -320,10 +313,10 @@ impl Exits {
             removal: left,
             at: now.wall,
             driver,
-            missing,
+            missing: removed.and_then(|removed| removed.missing),
             was_over,
             after: after.as_ref().and_then(|version| version.parse().ok()),
-            asked,
+            asked: removed.and_then(|removed| removed.asked),
             rule: self.deletions.remove(&executor.uid).filter(|_| left != Removal::Present || executor.deleting),
             possibly_reported: false,
         };

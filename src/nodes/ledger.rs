@@ -206,7 +206,8 @@ impl NodeLedger {
             true => now.wall.duration_since(exit.ended_at()).unsigned_abs(),
             false => Duration::ZERO,
         };
-        self.add(&exit.app, &exit.executor, found, (age, false), running, settings, now)
+        let seen = Seen { app: &exit.app, executor: &exit.executor, age, is_pending: false };
+        self.add(seen, found, running, settings, now)
     }
 
     /// Records what nodes do to those of these executors of an application that are bound and have not started. Returns whether a
@@ -228,23 +229,22 @@ impl NodeLedger {
             let of_pending = has_tried.then(|| fault::of_pending(executor)).flatten();
             let found = of_pending.or_else(|| late.then(|| fault::not_started(executor)).flatten());
             if let Some(found) = found {
-                is_news |= self.add(app, executor, found, (Duration::ZERO, true), running, settings, now);
+                let seen = Seen { app, executor, age: Duration::ZERO, is_pending: true };
+                is_news |= self.add(seen, found, running, settings, now);
             }
         }
         is_news
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one fault, and where it is judged")]
     fn add(
         &mut self,
-        app: &AppKey,
-        executor: &Executor,
+        seen: Seen<'_>,
         found: Found,
-        (age, is_pending): (Duration, bool),
         running: &mut Running<'_>,
         settings: &NodeSettings,
         now: Now,
     ) -> bool {
+        let Seen { app, executor, age, is_pending } = seen;
         let Some(node) = executor.node.clone().filter(|_| settings.enabled) else { return false };
         let snapshot = running.snapshot;
         let Some(at) = now.at.checked_sub(age).filter(|_| age <= settings.window) else { return false };
@@ -437,6 +437,17 @@ impl RunsOn {
             RunsOn::Several => true,
         }
     }
+}
+
+/// An executor in which a fault of its node was found.
+#[derive(Clone, Copy)]
+struct Seen<'v> {
+    app: &'v AppKey,
+    executor: &'v Executor,
+    /// How long ago that was.
+    age: Duration,
+    /// Whether it has not started.
+    is_pending: bool,
 }
 
 /// Where the executors of applications run in a snapshot, computed once for each of them.

@@ -123,17 +123,17 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
     if !context.set.is_certain {
         return due;
     }
-    // How long the driver has to act, and how long after an outage in which it could not.
-    let (wait, after) = match &context.set.driver {
+    let grace = match &context.set.driver {
         DriverLiveness::Unknown => return due,
-        DriverLiveness::Gone => (Duration::ZERO, Duration::ZERO),
+        DriverLiveness::Gone => Grace::default(),
         // It is planned again when the outage is over.
         DriverLiveness::Alive(_) if context.exits.outages.is_out(context.now.at) => return due,
         DriverLiveness::Alive(driver) => {
             let conf =
                 context.snapshot.conf(context.key, driver).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
             let notices = conf.detection_time();
-            (context.lifecycle.grace.max(notices), notices.min(context.lifecycle.grace))
+            let of_policy = context.lifecycle.grace;
+            Grace { wait: of_policy.max(notices), after_outage: notices.min(of_policy) }
         }
     };
     let gone_driver = match (&context.set.driver, context.last_driver) {
@@ -149,7 +149,7 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
     let Some(index) = context.set.index.filter(|_| is_cleaned_up) else { return due };
     let (mut actions, mut later) = (Vec::new(), None);
     due.is_whole = batch::visit(&index.uncleared, last, |executor| {
-        match of_executor(context, executor, *keeps, (wait, after), gone_driver.as_ref()) {
+        match of_executor(context, executor, *keeps, grace, gone_driver.as_ref()) {
             Next::Now(action) => actions.push(action),
             Next::At(at) => {
                 later = Some(later.map_or(at, |later: Instant| later.min(at)));
@@ -173,13 +173,21 @@ enum Next {
     Never,
 }
 
-/// `wait` is how long the driver has to act, `after` how long after an outage; `gone_driver` is the driver if it exited or was
-/// deleted.
+/// How long a driver has to act.
+#[derive(Clone, Copy, Default)]
+struct Grace {
+    /// Since the exit of an executor.
+    wait: Duration,
+    /// After an outage in which it could not.
+    after_outage: Duration,
+}
+
+/// What is done about an executor. `gone_driver` is the driver if it exited or was deleted.
 fn of_executor(
     context: &CleanupContext<'_>,
     executor: &Executor,
     keeps: bool,
-    (wait, after): (Duration, Duration),
+    grace: Grace,
     gone_driver: Option<&PodIdentity>,
 ) -> Next {
     if executor.inactive || executor.template.skip || !is_finished(executor) {
@@ -205,11 +213,11 @@ fn of_executor(
         Finished::Delete if !(keeps && is_kept(context.lifecycle.keep, executor, gone_driver.is_some())) => {
             // So that users can inspect it.
             let kept = cause.by_app() && cause.is_abnormal();
-            (Cleanup::Delete, if kept { wait.max(context.lifecycle.keep_failed) } else { wait })
+            (Cleanup::Delete, if kept { grace.wait.max(context.lifecycle.keep_failed) } else { grace.wait })
         }
-        Finished::Label | Finished::Delete => (Cleanup::Label, wait),
+        Finished::Label | Finished::Delete => (Cleanup::Label, grace.wait),
     };
-    match context.exits.outages.due(since, wait, after) {
+    match context.exits.outages.due(since, wait, grace.after_outage) {
         Some(at) if at <= context.now.at => Next::Now(Action::CleanUp {
             executor: PodKey::new(context.key.namespace(), &executor.name),
             seen: executor.into(),

@@ -26,12 +26,17 @@ pub struct DeletionBudget {
     /// Since when it has, with rules that are not all off.
     measured_since: Instant,
     /// All deletions.
-    cluster: Log,
-    /// How many deletions are reserved in the whole cluster.
-    reserved: u32,
-    /// The deletions in each namespace, and how many are reserved: one tenant's pods take at most half of the cluster's budget.
-    namespaces: BTreeMap<String, (Log, u32)>,
+    cluster: Spending,
+    /// Those in each namespace: one tenant's pods take at most half of the cluster's budget.
+    namespaces: BTreeMap<String, Spending>,
     apps: BTreeMap<(AppKey, RecoveryRule), Spent>,
+}
+
+/// What was deleted in a part of the cluster, and how many deletions are reserved.
+#[derive(Debug, Default)]
+struct Spending {
+    deletions: Log,
+    reserved: u32,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +76,13 @@ struct Log {
     charged: HashMap<Charged, Instant>,
 }
 
+impl Spending {
+    /// This many reserved deletions have begun, or will not.
+    fn free(&mut self, count: u32) {
+        self.reserved = self.reserved.saturating_sub(count);
+    }
+}
+
 impl Log {
     /// When this deletion was charged.
     fn charged(&self, of: &Charged) -> Option<Instant> {
@@ -87,6 +99,34 @@ impl Log {
         let recent = self.deletions.len() - self.deletions.partition_point(|(at, _)| !is_recent(*at));
         let own = usize::from(self.charged(of).is_some_and(is_recent));
         u32::try_from(recent - own).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a budget allows the deletion of this pod, while this many others are reserved; else when it does. `since` is when this
+    /// replica became leader.
+    fn available(
+        &self,
+        budget: Budget,
+        reserved: u32,
+        of: &Charged,
+        since: Instant,
+        now: Instant,
+    ) -> Result<(), Instant> {
+        let Budget { count, per } = budget;
+        let used = self.used(per, of, now).saturating_add(reserved);
+        // What the previous leader may have used.
+        let led = now.saturating_duration_since(since).min(per);
+        let earned = if per.is_zero() { 1.0 } else { led.as_secs_f64() / per.as_secs_f64() };
+        let earned = (f64::from(count) * earned).floor() as u32;
+        if used < earned.min(count) {
+            return Ok(());
+        }
+        if count == 0 {
+            return Err(now + per.max(Duration::from_secs(60)));
+        }
+        let each = per / count;
+        let grown = since + each.saturating_mul(used.saturating_add(1).min(count)) + Duration::from_millis(1);
+        let freed = self.first_of_last(count).filter(|_| used >= count).map_or(now, |at| at + per);
+        Err(grown.max(freed).max(now + Duration::from_millis(1)))
     }
 
     /// When this many of the last deletions were charged: the time of the first of them.
@@ -166,8 +206,7 @@ impl DeletionBudget {
         DeletionBudget {
             since: now,
             measured_since: now,
-            cluster: Log::default(),
-            reserved: 0,
+            cluster: Spending::default(),
             namespaces: BTreeMap::new(),
             apps: BTreeMap::new(),
         }
@@ -177,8 +216,8 @@ impl DeletionBudget {
     pub(crate) fn leads_since(&mut self, now: Instant) {
         (self.since, self.measured_since) = (now, now);
         // Nothing of what was planned before begins.
-        self.reserved = 0;
-        self.namespaces.values_mut().for_each(|(_, reserved)| *reserved = 0);
+        self.cluster.reserved = 0;
+        self.namespaces.values_mut().for_each(|spending| spending.reserved = 0);
         self.apps.values_mut().for_each(|spent| spent.reserved.clear());
     }
 
@@ -197,9 +236,9 @@ impl DeletionBudget {
         let from = (app.clone(), RecoveryRule::ALL[0]);
         for (_, spent) in self.apps.range_mut(from..).take_while(|((of, _), _)| of == app) {
             let freed = count(spent.reserved.len());
-            self.reserved = self.reserved.saturating_sub(freed);
-            if let Some((_, reserved)) = self.namespaces.get_mut(app.namespace()) {
-                *reserved = reserved.saturating_sub(freed);
+            self.cluster.free(freed);
+            if let Some(spending) = self.namespaces.get_mut(app.namespace()) {
+                spending.free(freed);
             }
             spent.reserved.clear();
         }
@@ -210,18 +249,19 @@ impl DeletionBudget {
     pub(crate) fn begin(
         &mut self,
         recovery: &Recovery,
-        (app, rule): (&AppKey, RecoveryRule),
+        app: &AppKey,
+        rule: RecoveryRule,
         uid: &Arc<str>,
         now: Instant,
     ) -> bool {
-        if self.reserve(recovery, (app, rule), uid, now).is_err() {
+        if self.reserve(recovery, app, rule, uid, now).is_err() {
             return false;
         }
         let spent = self.apps.entry((app.clone(), rule)).or_default();
-        let (of_namespace, reserved) = self.namespaces.entry(app.namespace().to_owned()).or_default();
+        let of_namespace = self.namespaces.entry(app.namespace().to_owned()).or_default();
         if spent.reserved.remove(uid) {
-            self.reserved = self.reserved.saturating_sub(1);
-            *reserved = reserved.saturating_sub(1);
+            self.cluster.free(1);
+            of_namespace.free(1);
         }
         let of = (rule, uid.clone());
         let is_retry = spent.deletions.charged(&of).is_some();
@@ -231,8 +271,8 @@ impl DeletionBudget {
         }
         spent.last_begun = Some(now);
         spent.deletions.charge(of.clone(), now);
-        of_namespace.charge(of.clone(), now);
-        self.cluster.charge(of, now);
+        of_namespace.deletions.charge(of.clone(), now);
+        self.cluster.deletions.charge(of, now);
         true
     }
 
@@ -240,7 +280,8 @@ impl DeletionBudget {
     pub fn reserve(
         &mut self,
         recovery: &Recovery,
-        (app, rule): (&AppKey, RecoveryRule),
+        app: &AppKey,
+        rule: RecoveryRule,
         uid: &Arc<str>,
         now: Instant,
     ) -> Result<(), Exhausted> {
@@ -261,17 +302,17 @@ impl DeletionBudget {
         {
             return Err(Exhausted::BackOff(until));
         }
-        let own = count(spent.reserved.len());
-        available(settings.budget, (&spent.deletions, own), &of, (self.since, now)).map_err(Exhausted::Application)?;
-        available(recovery.budget, (&self.cluster, self.reserved), &of, (self.since, now))
-            .map_err(Exhausted::Cluster)?;
-        let (of_namespace, reserved) = self.namespaces.entry(app.namespace().to_owned()).or_default();
+        let (since, own) = (self.since, count(spent.reserved.len()));
+        let available = |budget, deletions: &Log, reserved| deletions.available(budget, reserved, &of, since, now);
+        available(settings.budget, &spent.deletions, own).map_err(Exhausted::Application)?;
+        available(recovery.budget, &self.cluster.deletions, self.cluster.reserved).map_err(Exhausted::Cluster)?;
+        let of_namespace = self.namespaces.entry(app.namespace().to_owned()).or_default();
         let share = Budget { count: recovery.budget.count.div_ceil(2), ..recovery.budget };
-        available(share, (of_namespace, *reserved), &of, (self.since, now)).map_err(Exhausted::Namespace)?;
+        available(share, &of_namespace.deletions, of_namespace.reserved).map_err(Exhausted::Namespace)?;
         // One that was charged already is counted already.
         if !is_retry && spent.reserved.insert(uid.clone()) {
-            self.reserved += 1;
-            *reserved += 1;
+            self.cluster.reserved += 1;
+            of_namespace.reserved += 1;
         }
         Ok(())
     }
@@ -289,9 +330,9 @@ impl DeletionBudget {
                 spent.rounds = spent.rounds.saturating_sub(1);
                 spent.last_begun = spent.deletions.last();
             }
-            self.cluster.take_back(&of);
-            if let Some((of_namespace, _)) = self.namespaces.get_mut(app.namespace()) {
-                of_namespace.take_back(&of);
+            self.cluster.deletions.take_back(&of);
+            if let Some(of_namespace) = self.namespaces.get_mut(app.namespace()) {
+                of_namespace.deletions.take_back(&of);
             }
         }
         spent.held.insert(deletion.uid.clone(), (why, now + TRY_AGAIN));
@@ -299,10 +340,10 @@ impl DeletionBudget {
 
     /// Forgets deletions that no longer count.
     pub fn prune(&mut self, recovery: &Recovery, now: Instant) {
-        self.cluster.expire(recovery.budget.per, 0, now);
-        self.namespaces.retain(|_, (log, reserved)| {
-            log.expire(recovery.budget.per, 0, now);
-            *reserved > 0 || log.last().is_some()
+        self.cluster.deletions.expire(recovery.budget.per, 0, now);
+        self.namespaces.retain(|_, spending| {
+            spending.deletions.expire(recovery.budget.per, 0, now);
+            spending.reserved > 0 || spending.deletions.last().is_some()
         });
         self.apps.retain(|(_, rule), spent| {
             let settings = recovery.rule(*rule);
@@ -332,31 +373,6 @@ fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Whether a budget allows the deletion of this pod, of which this many others are reserved; else when it does.
-fn available(
-    budget: Budget,
-    (log, reserved): (&Log, u32),
-    of: &Charged,
-    (since, now): (Instant, Instant),
-) -> Result<(), Instant> {
-    let Budget { count, per } = budget;
-    let used = log.used(per, of, now).saturating_add(reserved);
-    // What the previous leader may have used.
-    let led = now.saturating_duration_since(since).min(per);
-    let earned = if per.is_zero() { 1.0 } else { led.as_secs_f64() / per.as_secs_f64() };
-    let earned = (f64::from(count) * earned).floor() as u32;
-    if used < earned.min(count) {
-        return Ok(());
-    }
-    if count == 0 {
-        return Err(now + per.max(Duration::from_secs(60)));
-    }
-    let each = per / count;
-    let grown = since + each.saturating_mul(used.saturating_add(1).min(count)) + Duration::from_millis(1);
-    let freed = log.first_of_last(count).filter(|_| used >= count).map_or(now, |at| at + per);
-    Err(grown.max(freed).max(now + Duration::from_millis(1)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,12 +390,13 @@ mod tests {
     fn take(
         budget: &mut DeletionBudget,
         recovery: &Recovery,
-        of: (&AppKey, RecoveryRule),
+        app: &AppKey,
+        rule: RecoveryRule,
         uid: &Arc<str>,
         now: Instant,
     ) -> Result<(), Exhausted> {
-        budget.reserve(recovery, of, uid, now)?;
-        assert!(budget.begin(recovery, of, uid, now));
+        budget.reserve(recovery, app, rule, uid, now)?;
+        assert!(budget.begin(recovery, app, rule, uid, now));
         Ok(())
     }
 
@@ -399,7 +416,7 @@ mod tests {
         let mut taken: Vec<Duration> = Vec::new();
         for second in 0..4 * 3600_u32 {
             let at = Duration::from_secs(second.into());
-            while take(&mut budget, &recovery, (&app(1), rule), &uid(u32::try_from(taken.len()).unwrap()), began + at)
+            while take(&mut budget, &recovery, &app(1), rule, &uid(u32::try_from(taken.len()).unwrap()), began + at)
                 .is_ok()
             {
                 taken.push(at);
@@ -421,10 +438,10 @@ mod tests {
         let mut budget = DeletionBudget::new(began);
         let mut now = began;
         for number in 0..6 {
-            let Err(exhausted) = take(&mut budget, &recovery, (&app(1), rule), &uid(number), now) else { continue };
+            let Err(exhausted) = take(&mut budget, &recovery, &app(1), rule, &uid(number), now) else { continue };
             assert!(exhausted.until() > now && exhausted.until() <= now + HOUR, "{exhausted:?}");
             now = exhausted.until();
-            assert_eq!(take(&mut budget, &recovery, (&app(1), rule), &uid(number), now), Ok(()), "{number}");
+            assert_eq!(take(&mut budget, &recovery, &app(1), rule, &uid(number), now), Ok(()), "{number}");
         }
     }
 
@@ -433,7 +450,7 @@ mod tests {
         let (rule, began) = (RecoveryRule::Orphans, clock::instant());
         let (recovery, now) = (recovery(rule, 1, 2), began + HOUR);
         let mut budget = DeletionBudget::new(began);
-        let mut taking = |number, pod| take(&mut budget, &recovery, (&app(number), rule), &uid(pod), now);
+        let mut taking = |number, pod| take(&mut budget, &recovery, &app(number), rule, &uid(pod), now);
         assert_eq!([taking(1, 1), taking(1, 1)], [Ok(()), Ok(())]);
         assert!(matches!(taking(1, 2), Err(Exhausted::Application(_))));
         assert_eq!(taking(2, 3), Ok(()));
@@ -448,17 +465,17 @@ mod tests {
         // A tenant has as many applications as it likes.
         let of = |number: u32| AppKey::new("evil", &format!("spark-{number}"));
         for number in 0..5 {
-            assert_eq!(take(&mut budget, &recovery, (&of(number), rule), &uid(number), now), Ok(()));
+            assert_eq!(take(&mut budget, &recovery, &of(number), rule, &uid(number), now), Ok(()));
         }
-        let full = budget.reserve(&recovery, (&of(5), rule), &uid(5), now);
+        let full = budget.reserve(&recovery, &of(5), rule, &uid(5), now);
         assert!(matches!(full, Err(Exhausted::Namespace(until)) if until > now), "{full:?}");
         for number in 10..15 {
-            assert!(budget.reserve(&recovery, (&app(1), rule), &uid(number), now).is_ok(), "others are served");
+            assert!(budget.reserve(&recovery, &app(1), rule, &uid(number), now).is_ok(), "others are served");
         }
         // What is planned and not begun counts until the next round.
-        assert!(budget.reserve(&recovery, (&app(1), rule), &uid(15), now).is_err());
+        assert!(budget.reserve(&recovery, &app(1), rule, &uid(15), now).is_err());
         budget.begin_round(&app(1));
-        assert!(budget.reserve(&recovery, (&app(1), rule), &uid(15), now).is_ok());
+        assert!(budget.reserve(&recovery, &app(1), rule, &uid(15), now).is_ok());
         budget.prune(&recovery, now + HOUR);
         assert_eq!(budget.namespaces.keys().collect::<Vec<_>>(), ["team-1"]);
     }
@@ -469,20 +486,20 @@ mod tests {
         let (recovery, now) = (recovery(rule, 2, 3), began + HOUR);
         let mut budget = DeletionBudget::new(began);
         let reserve = |budget: &mut DeletionBudget, number, pod| {
-            budget.reserve(&recovery, (&app(number), rule), &uid(pod), now).is_ok()
+            budget.reserve(&recovery, &app(number), rule, &uid(pod), now).is_ok()
         };
         assert!(reserve(&mut budget, 1, 1) && reserve(&mut budget, 1, 2) && reserve(&mut budget, 1, 2));
         assert!(!reserve(&mut budget, 1, 3), "the application's two are reserved");
         assert!(reserve(&mut budget, 2, 4) && !reserve(&mut budget, 3, 5), "and the cluster's three");
         // Of two that were reserved, one begins; the other one is void with the next round.
-        assert!(budget.begin(&recovery, (&app(1), rule), &uid(1), now));
+        assert!(budget.begin(&recovery, &app(1), rule, &uid(1), now));
         budget.begin_round(&app(1));
         assert!(reserve(&mut budget, 1, 3) && !reserve(&mut budget, 1, 2));
-        assert!(!budget.begin(&recovery, (&app(1), rule), &uid(2), now), "it is not reserved any more");
+        assert!(!budget.begin(&recovery, &app(1), rule, &uid(2), now), "it is not reserved any more");
         // A replica that leads again has planned nothing.
         budget.leads_since(began);
         assert!(reserve(&mut budget, 1, 2) && reserve(&mut budget, 3, 5) && !reserve(&mut budget, 2, 4));
-        assert_eq!(budget.reserved, 2);
+        assert_eq!(budget.cluster.reserved, 2);
     }
 
     #[test]
@@ -494,12 +511,12 @@ mod tests {
         let attempt = |not_deleted| Attempt { rule, uid: uid(1), not_deleted };
         for (number, first, is_taken_back) in [(1, Some("it changed"), true), (2, None, false)] {
             let (app, rule) = of(number);
-            take(&mut budget, &recovery, (&app, rule), &uid(1), now).unwrap();
+            take(&mut budget, &recovery, &app, rule, &uid(1), now).unwrap();
             budget.ended(&app, &attempt(first), now);
             budget.ended(&app, &attempt(Some("it changed")), now);
-            let held = budget.reserve(&recovery, (&app, rule), &uid(1), now);
+            let held = budget.reserve(&recovery, &app, rule, &uid(1), now);
             assert_eq!(held, Err(Exhausted::Held("it changed", now + TRY_AGAIN)));
-            assert_eq!(budget.reserve(&recovery, (&app, rule), &uid(2), now).is_ok(), is_taken_back);
+            assert_eq!(budget.reserve(&recovery, &app, rule, &uid(2), now).is_ok(), is_taken_back);
         }
     }
 
@@ -511,19 +528,23 @@ mod tests {
         let mut now = began + HOUR;
         let mut waits = Vec::new();
         for number in 0..8 {
-            if let Err(exhausted) = take(&mut budget, &recovery, (&app(1), rule), &uid(number), now) {
+            if let Err(exhausted) = take(&mut budget, &recovery, &app(1), rule, &uid(number), now) {
                 assert!(matches!(exhausted, Exhausted::BackOff(_)));
                 waits.push((exhausted.until() - now).as_secs().div_ceil(60));
                 now = exhausted.until();
                 budget.prune(&recovery, now);
-                take(&mut budget, &recovery, (&app(1), rule), &uid(number), now).unwrap();
+                take(&mut budget, &recovery, &app(1), rule, &uid(number), now).unwrap();
             }
             // Others in the same trouble at the same time are deleted with it.
-            take(&mut budget, &recovery, (&app(1), rule), &uid(100 + number), now).unwrap();
+            take(&mut budget, &recovery, &app(1), rule, &uid(100 + number), now).unwrap();
             now += Duration::from_secs(5);
         }
         assert_eq!(waits, [10, 20, 40, 80, 160, 320, 320]);
         budget.prune(&recovery, now + Duration::from_secs(86_400));
-        assert!(budget.apps.is_empty() && budget.cluster.deletions.is_empty() && budget.cluster.charged.is_empty());
+        assert!(
+            budget.apps.is_empty()
+                && budget.cluster.deletions.last().is_none()
+                && budget.cluster.deletions.charged.is_empty()
+        );
     }
 }

@@ -179,7 +179,7 @@ impl Round<'_, '_> {
         self.take(verdict, creator);
         for (key, group) in self.context.plan.groups() {
             if group.owner.as_ref().is_some_and(|owner| owner.creator() == driver.creator) {
-                let verdict = rules::of_group(&self.context, of, (key, group), driver, self.state);
+                let verdict = rules::of_group(&self.context, of, key, group, driver, self.state);
                 self.take(verdict, creator);
             }
         }
@@ -236,8 +236,7 @@ impl Round<'_, '_> {
         if recovery.dry_run {
             return Outcome::DryRun(condition);
         }
-        let Err(exhausted) = self.budget.reserve(recovery, (self.context.key, finding.rule), &finding.uid, now.at)
-        else {
+        let Err(exhausted) = self.budget.reserve(recovery, self.context.key, finding.rule, &finding.uid, now.at) else {
             return Outcome::Deleting;
         };
         self.state.due_in_round(exhausted.until());
@@ -254,7 +253,7 @@ impl Round<'_, '_> {
         let alive = plan.sets.iter().filter_map(|set| set.driver.pod());
         let drivers: BTreeSet<&str> = plan.app.drivers.iter().chain(alive).map(|driver| &*driver.uid).collect();
         let creators: BTreeSet<Creator> = plan.sets.iter().filter_map(|set| set.creator).collect();
-        self.state.retain((&drivers, &creators), |group| plan.snapshot.groups.contains_key(group), now);
+        self.state.retain(&drivers, &creators, |group| plan.snapshot.groups.contains_key(group), now);
         self.part.report = Some(self.state.end_round());
         self.part.next = self.state.next_round();
     }

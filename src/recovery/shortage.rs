@@ -52,16 +52,28 @@ pub struct CountedCause {
     pub message: String,
 }
 
-/// What an application lacks: executors of live sets, of which a driver wants `target`; `None` if it lacks none. `exits` are those
-/// of the application that are remembered, and whether others are forgotten.
-pub fn shortage<'v>(
-    snapshot: &Snapshot,
-    key: &AppKey,
-    executors: impl Iterator<Item = &'v Executor>,
-    (exits, forgotten): (&[&Exit], bool),
-    (driver, target): (&DriverPod, Target),
-    now: Timestamp,
-) -> Option<Shortage> {
+/// A driver that wants executors, and what is known of those that exited.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand<'v> {
+    /// The snapshot.
+    pub snapshot: &'v Snapshot,
+    /// The application's key.
+    pub key: &'v AppKey,
+    /// The driver.
+    pub driver: &'v DriverPod,
+    /// How many executors it wants.
+    pub target: Target,
+    /// The exits of the application that are remembered.
+    pub exits: &'v [&'v Exit],
+    /// Whether others are forgotten.
+    pub forgotten: bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What an application lacks, of these executors; `None` if it lacks none.
+pub fn shortage<'v>(demand: Demand<'_>, executors: impl Iterator<Item = &'v Executor>) -> Option<Shortage> {
+    let Demand { snapshot, key, target, exits, now, .. } = demand;
     let mut causes: BTreeMap<ShortageCause, (usize, String)> = BTreeMap::new();
     let mut add = |kind: ShortageCause, count: usize, message: String| {
         let (known, said) = causes.entry(kind).or_default();
@@ -106,7 +118,7 @@ pub fn shortage<'v>(
         if pending == 0 && terminating.is_empty() && exits.iter().filter(is_expected).count() + new >= missing {
             return None;
         }
-        for (kind, count, message) in of_missing(snapshot, key, driver, (exits, missing), now) {
+        for (kind, count, message) in of_missing(demand, missing) {
             add(kind, count, message);
         }
     }
@@ -121,22 +133,17 @@ pub fn shortage<'v>(
     let mut causes: Vec<CountedCause> =
         causes.into_iter().map(|(kind, (count, message))| CountedCause { kind, count, message }).collect();
     causes.sort_by_key(|cause| std::cmp::Reverse(cause.count));
-    let since = lacks_since(&running, (exits, forgotten), wanted, driver);
+    let since = lacks_since(demand, &running, wanted);
     Some(Shortage { target, running: running.len(), pending, since, causes, exits: recent })
 }
 
 /// Since when fewer than `wanted` executors have run: goes back through the times at which those that run, and those that exited,
 /// started and exited. If as many never ran, since the driver's start; but if exits are forgotten, since the first that is known.
-fn lacks_since(
-    running: &[&Executor],
-    (exits, forgotten): (&[&Exit], bool),
-    wanted: usize,
-    driver: &DriverPod,
-) -> Option<Timestamp> {
+fn lacks_since(demand: Demand<'_>, running: &[&Executor], wanted: usize) -> Option<Timestamp> {
     let started = |executor: &Executor| executor.started.or(executor.created).map(|seconds| i64::from(seconds.get()));
     let starts = running.iter().filter_map(|executor| Some((started(executor)?, true)));
     // One that was rejected or never started has not run.
-    let ran = exits.iter().filter(|exit| exit.executor.started.is_some() || exit.exit_code().is_some());
+    let ran = demand.exits.iter().filter(|exit| exit.executor.started.is_some() || exit.exit_code().is_some());
     let lives = ran.filter_map(|exit| {
         let started = started(&exit.executor)?;
         Some([(started, true), (exit.ended_at().as_second().max(started), false)])
@@ -156,7 +163,7 @@ fn lacks_since(
             }
         }
     }
-    began(driver).filter(|_| !forgotten).or(first)
+    began(demand.driver).filter(|_| !demand.forgotten).or(first)
 }
 
 fn began(driver: &DriverPod) -> Option<Timestamp> {
@@ -182,13 +189,14 @@ fn counted<'e>(exits: impl Iterator<Item = &'e Exit>) -> (usize, String) {
 
 /// The abnormal exits after which no other executor was created in place of the one that exited, the oldest first. Each executor
 /// replaces the one that exited first.
-fn not_replaced<'e>(snapshot: &Snapshot, key: &AppKey, exits: &[&'e Exit]) -> VecDeque<&'e Exit> {
+fn not_replaced(demand: Demand<'_>) -> VecDeque<&Exit> {
+    let Demand { snapshot, key, exits, .. } = demand;
     let created = |executor: &Executor| executor.created.map(|seconds| (i64::from(seconds.get()), None));
     let present = || snapshot.apps.get(key).into_iter().flat_map(|app| app.executors().values());
     let exited: BTreeSet<&str> = exits.iter().map(|exit| &*exit.executor.uid).collect();
     let others = present().filter(|executor| !exited.contains(&*executor.uid));
     let all = others.map(|executor| &**executor).chain(exits.iter().map(|exit| &*exit.executor));
-    let mut events: Vec<(i64, Option<&'e Exit>)> = all.filter_map(created).collect();
+    let mut events: Vec<(i64, Option<&Exit>)> = all.filter_map(created).collect();
     let abnormal = exits.iter().filter(|exit| exit.cause.is_abnormal());
     events.extend(abnormal.map(|exit| (exit.ended_at().as_second(), Some(*exit))));
     // Within a second, an exit precedes the creation of its replacement.
@@ -204,15 +212,10 @@ fn not_replaced<'e>(snapshot: &Snapshot, key: &AppKey, exits: &[&'e Exit]) -> Ve
 }
 
 /// Why that many executors do not exist.
-fn of_missing(
-    snapshot: &Snapshot,
-    key: &AppKey,
-    driver: &DriverPod,
-    (exits, missing): (&[&Exit], usize),
-    now: Timestamp,
-) -> Vec<(ShortageCause, usize, String)> {
+fn of_missing(demand: Demand<'_>, missing: usize) -> Vec<(ShortageCause, usize, String)> {
+    let Demand { driver, now, .. } = demand;
     let all = |(kind, message)| vec![(kind, missing, message)];
-    if let Some(cause) = of_all_missing(snapshot, key, driver, exits, now) {
+    if let Some(cause) = of_all_missing(demand) {
         return all(cause);
     }
     let age = began(driver).map(|began| now.duration_since(began)).filter(|age| *age <= SETTLES_WITHIN);
@@ -228,7 +231,7 @@ fn of_missing(
     };
     // They exited long ago, but nothing has changed since.
     let since = began(driver).unwrap_or(Timestamp::MIN);
-    let mut lost = not_replaced(snapshot, key, exits);
+    let mut lost = not_replaced(demand);
     lost.retain(|exit| exit.ended_at() >= since);
     lost.drain(..lost.len().saturating_sub(missing));
     let Some(last) = lost.back() else { return all(unrequested) };
@@ -249,13 +252,8 @@ fn is_by_cluster(cause: Cause) -> bool {
 }
 
 /// The one cause for which an application has no more executors than it has, if one is known now.
-fn of_all_missing(
-    snapshot: &Snapshot,
-    key: &AppKey,
-    driver: &DriverPod,
-    exits: &[&Exit],
-    now: Timestamp,
-) -> Option<(ShortageCause, String)> {
+fn of_all_missing(demand: Demand<'_>) -> Option<(ShortageCause, String)> {
+    let Demand { snapshot, key, driver, exits, now, .. } = demand;
     let within = |words: String| format!("{words} within {} minutes", RECENT.as_secs() / 60);
     let diagnostics = driver.diagnostics.as_deref();
     // The phase is Pending until every container has started, a companion too.

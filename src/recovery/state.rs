@@ -3,7 +3,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -281,17 +281,17 @@ impl RecoveryState {
         begin..end
     }
 
-    /// The executors that a driver's view contains and that have no pod, and since when. `ids` are those of the rows from the
-    /// first to the last id; `is_row` is whether the view still contains an executor of another row.
+    /// The executors that a driver's view contains and that have no pod, and since when. `ids` are those of the `rows`
+    /// from the first to the last id; `is_row` is whether the view still contains an executor of another row.
     pub(super) fn missing(
         &mut self,
         driver: Creator,
-        (first, last): (u64, u64),
+        rows: RangeInclusive<u64>,
         ids: &BTreeSet<u64>,
         is_row: impl Fn(u64) -> bool,
         now: Instant,
     ) -> BTreeMap<u64, Instant> {
-        let is_other = |id: u64| (id < first || id > last) && is_row(id);
+        let is_other = |id: u64| !rows.contains(&id) && is_row(id);
         self.missing.retain(|(of, id), _| *of != driver || ids.contains(id) || is_other(*id));
         let mut known = self.missing.keys().filter(|(of, _)| *of == driver).count();
         for id in ids {
@@ -357,7 +357,8 @@ impl RecoveryState {
     /// Forgets drivers and PodGroups that no longer exist, and executors that were not found lately.
     pub(super) fn retain(
         &mut self,
-        (drivers, creators): (&BTreeSet<&str>, &BTreeSet<Creator>),
+        drivers: &BTreeSet<&str>,
+        creators: &BTreeSet<Creator>,
         groups: impl Fn(&GroupKey) -> bool,
         now: Instant,
     ) {
@@ -401,7 +402,7 @@ mod tests {
         for round in 0..1000u64 {
             let ids: BTreeSet<u64> = (0..256).map(|id| round * 1000 + id).collect();
             let rows = ids.clone();
-            let range = (round * 1000, round * 1000 + 256);
+            let range = round * 1000..=round * 1000 + 256;
             let missing = state.missing(driver, range, &ids, |id| rows.contains(&id), now);
             assert_eq!(missing.len(), 256);
         }
@@ -409,11 +410,11 @@ mod tests {
         // And one that has them all.
         for round in 0..1000u64 {
             let ids: BTreeSet<u64> = (0..256).map(|id| round * 1000 + id).collect();
-            state.missing(driver, (round * 1000, round * 1000 + 256), &ids, |_| true, now);
+            state.missing(driver, round * 1000..=round * 1000 + 256, &ids, |_| true, now);
         }
         assert_eq!(state.missing.len(), MAX_MISSING);
         let other = Creator::of_pod("e", "v");
-        assert_eq!(state.missing(other, (0, 9), &BTreeSet::from([1]), |_| true, now).len(), 1);
+        assert_eq!(state.missing(other, 0..=9, &BTreeSet::from([1]), |_| true, now).len(), 1);
     }
 
     #[test]

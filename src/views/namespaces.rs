@@ -60,7 +60,7 @@ pub fn namespace_needs<'s>(
         }
         let Some(history) = history else { continue };
         let (sets, exits) = (liveness::shown_sets(key, app, snapshot), exits.get(key).map_or(&[][..], Vec::as_slice));
-        if let Some(shortage) = need(snapshot, &history.exits, (key, app), &sets, exits, now).shortage {
+        if let Some(shortage) = need(snapshot, &history.exits, key, &sets, exits, now).shortage {
             let lacking = shortage.causes.into_iter().map(|cause| (cause.kind, cause.count)).collect();
             let lacking_seconds = shortage.since.map(|since| age(since.as_second()));
             all.entry(of()).or_default().add(NamespaceNeeds { lacking, lacking_seconds, ..NamespaceNeeds::default() });

@@ -7,8 +7,8 @@ use crate::drivers::view_of;
 use crate::lifecycle::exit::Exit;
 use crate::lifecycle::remembered::RememberedExits;
 use crate::ownership::liveness::{self, ExecutorSet};
-use crate::recovery::shortage::{Shortage, shortage};
-use crate::snapshot::{Application, Snapshot};
+use crate::recovery::shortage::{Demand, Shortage, shortage};
+use crate::snapshot::Snapshot;
 use crate::spark::ids::AppKey;
 
 /// What an application needs now.
@@ -24,7 +24,7 @@ pub(super) struct Need {
 pub(super) fn need(
     snapshot: &Snapshot,
     remembered: &RememberedExits,
-    (key, app): (&AppKey, &Application),
+    key: &AppKey,
     sets: &[ExecutorSet<'_>],
     exits: &[&Exit],
     now: Timestamp,
@@ -35,9 +35,9 @@ pub(super) fn need(
     let target = target::target(snapshot, key, driver, view, target::replicas(snapshot, key, driver, sets.iter()));
     // A driver that is being deleted needs no more executors.
     let shortage = target.filter(|_| !driver.deleting).and_then(|target| {
-        let executors = app.executors().values().map(|executor| &**executor);
-        let is_forgotten = remembered.forgotten(key) > 0;
-        shortage(snapshot, key, executors, (exits, is_forgotten), (driver, target), now)
+        let executors = snapshot.apps.get(key)?.executors().values().map(|executor| &**executor);
+        let forgotten = remembered.forgotten(key) > 0;
+        shortage(Demand { snapshot, key, driver, target, exits, forgotten, now }, executors)
     });
     Need { target, shortage }
 }

@@ -39,7 +39,8 @@ fn reserves(group: &Group) -> bool {
 pub fn of_group(
     context: &RuleContext<'_>,
     of: &SetContext<'_>,
-    (key, group): (&GroupKey, &Group),
+    key: &GroupKey,
+    group: &Group,
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> Verdict {

@@ -28,14 +28,14 @@ pub fn of_view(
     let checked = state.rows_to_check(driver.creator, view.executors().len(), MAX_ROWS);
     let rows = view.executors().get(checked.clone()).unwrap_or_default();
     let missing =
-        drivers::without_pod(rows, (context.snapshot, context.key, context.plan.app), driver).filter_map(|row| row.id);
+        drivers::without_pod(rows, context.snapshot, context.key, context.plan.app, driver).filter_map(|row| row.id);
     let missing: BTreeSet<u64> = missing.take(MAX_TRACKED).collect();
     // The ids about which these rows say something.
     let first = rows.first().filter(|_| checked.start > 0).and_then(|row| row.id).unwrap_or_default();
     let last = rows.last().filter(|_| checked.end < view.executors().len()).and_then(|row| row.id).unwrap_or(u64::MAX);
     let conf = context.snapshot.conf(context.key, driver).map_or_else(LifecycleConf::default, |conf| conf.lifecycle);
     let is_row = |id| view.executor(id).is_some_and(|row| row.is_active);
-    let tracked = state.missing(driver.creator, (first, last), &missing, is_row, context.now.at);
+    let tracked = state.missing(driver.creator, first..=last, &missing, is_row, context.now.at);
     // The driver has noticed nothing if a view shows that which was requested after that time.
     let wait = conf.detection_time();
     let is_late =
