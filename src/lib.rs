@@ -8,7 +8,7 @@
 //!                                      Arc<Snapshot> (lock-free) ──┘            └▶ on the result, or again on the final state: admission::validate
 //! Path B  controller  watch events, lookups ─ cluster ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
 //!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ each exit reported once: log, metric, Event, `why`
-//!                       └▶ reconcile::plan(&Snapshot, app, …) ─▶ Plan of Actions ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
+//!                       └▶ reconcile::plan(PlanInput, …) ─▶ Plan of Actions ─▶ cluster::apply ─▶ API call ─▶ (seen again by the watch)
 //!                     poll (leader) ─▶ differences ─▶ the watch has time to show them ─▶ a GET for each, or the watch is restarted
 //!                     Lease ◀─ lifecycle::checkpoint: up to which resourceVersion every exit is reported
 //! ```
@@ -47,7 +47,7 @@
 //! | [`views`] | what the debug port and the command line show |
 //! | [`submission`] | submission ids, the state of a driver's pod and how it changes, what the policies will do with a submission, and what spark-submit prints about it |
 //! | [`ui`] | the web page: reports as HTML |
-//! | [`reconcile`] | the plan for one application: one file per rule |
+//! | [`reconcile`] | the plan for one application: PodGroups, adoption, cleanup, recovery |
 //! | [`controller`] | path B: work queue, lookups, confirmations, poll schedule, rate limit |
 //!
 //! Everything down to here is the core: synchronous, total, deterministic. It has no clock, environment, network or log:

@@ -55,7 +55,7 @@ pub(super) struct Args {
 }
 
 /// `--kill` or `--status`.
-fn request(own: &Own, id: &str, options: &Options, err: &mut dyn Write) -> io::Result<u8> {
+fn kill_or_status(own: &Own, id: &str, options: &Options, err: &mut dyn Write) -> io::Result<u8> {
     let env = match environment() {
         Ok(env) => env,
         Err(error) => return failed(err, &error),
@@ -122,7 +122,7 @@ pub(super) fn run(
         )?;
     }
     if let Some(id) = own.kill.as_ref().or(own.status.as_ref()) {
-        return request(&own, id, &options, err);
+        return kill_or_status(&own, id, &options, err);
     }
     match block_on(submitted(options, own, out, err)) {
         Ok(code) => Ok(code),
@@ -184,7 +184,7 @@ struct Request {
     env: Environment,
     conf: SparkConf,
     submission: Submission,
-    /// The URL of the API server, after `k8s://`,
+    /// The API server: `k8s://` and its URL,
     master: String,
     /// whether the kubeconfig names it,
     is_of_kubeconfig: bool,

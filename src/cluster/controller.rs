@@ -45,7 +45,6 @@ const QUEUE: usize = 4096;
 const MAX_CHANGES_PER_STEP: usize = 128;
 
 /// The configuration of a replica.
-#[derive(Clone)]
 pub struct ReplicaConfig {
     /// The cluster.
     pub cluster: Cluster,
@@ -72,7 +71,7 @@ pub struct ReplicaConfig {
 }
 
 /// What a replica publishes.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Published {
     /// The snapshot of the cluster.
     pub snapshot: Arc<ArcSwap<Snapshot>>,

@@ -46,7 +46,7 @@ pub(super) trait Source: Send + Sync + 'static {
         None
     }
 
-    /// What identifies this object in the snapshot.
+    /// What identifies this object in the snapshot; pods are identified by their view, if they have one.
     fn key(&self, seen: &Viewed<Self::View>) -> Self::Key;
 
     /// The change of the snapshot. A list may be a part of all objects, if lists are passed on in parts.
@@ -424,7 +424,7 @@ impl Source for PriorityClasses {
     }
 
     fn change(&self, seen: Watched<Arc<str>, PriorityClassView>) -> Change {
-        RelatedChange::PriorityClasses(seen.filter_map(|_| Some(()))).into()
+        RelatedChange::PriorityClasses(seen.map(|PriorityClassView| ())).into()
     }
 }
 

@@ -4,9 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::drivers::may_read_conf;
 use crate::drivers::target::target;
-use crate::drivers::view_of;
+use crate::drivers::{may_read_conf, view_of};
 use crate::gang::messages;
 use crate::ownership::liveness::{self, DriverLiveness};
 use crate::ownership::resolve;

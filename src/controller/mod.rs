@@ -362,7 +362,7 @@ impl Controller {
         self.is_leader = leads;
     }
 
-    /// Drops what no longer matters, every [`PRUNE_INTERVAL`].
+    /// Drops what no longer matters, until the next time after [`PRUNE_INTERVAL`].
     fn prune(&mut self, policies: &Policies, now: Now, effects: &mut Effects) {
         self.next_prune = now.at + PRUNE_INTERVAL;
         self.observed.prune(now.at);

@@ -3,8 +3,8 @@
 
 pub mod kept;
 mod polls;
-pub mod registration;
+mod registration;
 pub mod target;
 
 pub use polls::{DriverPoll, may_read_conf, poll, to_poll};
-pub use registration::{Registration, is_excluded, registration, row_of, view_of, without_pod};
+pub use registration::{Registration, is_excluded, registration, registration_in, row_of, view_of, without_pod};

@@ -4,7 +4,8 @@
 //! Level-triggered: a plan contains what is missing now, regardless of what happened. After a crash between any two actions the
 //! next plan completes them.
 //!
-//! A rule is one file: `podgroups`, `adopt`, `cleanup`, `recover`. To add one: write the file, and call it in [`plan`](fn@plan).
+//! A part of a plan is one file: `podgroups`, `adopt`, `cleanup`, `recover`. To add one: write the file, and call it in [`plan`](fn@plan).
+//! The rules about executors and drivers in trouble are in `recovery::rules`.
 
 mod adopt;
 mod cleanup;

@@ -26,15 +26,15 @@ pub struct DeletionBudget {
     /// Since when it has, with rules that are not all off.
     measured_since: Instant,
     /// All deletions.
-    cluster: Spending,
+    cluster: Account,
     /// Those in each namespace: one tenant's pods take at most half of the cluster's budget.
-    namespaces: BTreeMap<String, Spending>,
+    namespaces: BTreeMap<String, Account>,
     apps: BTreeMap<(AppKey, RecoveryRule), Spent>,
 }
 
 /// What was deleted in a part of the cluster, and how many deletions are reserved.
 #[derive(Debug, Default)]
-struct Spending {
+struct Account {
     deletions: Log,
     reserved: u32,
 }
@@ -76,7 +76,7 @@ struct Log {
     charged: HashMap<Charged, Instant>,
 }
 
-impl Spending {
+impl Account {
     /// This many reserved deletions have begun, or will not.
     fn free(&mut self, count: u32) {
         self.reserved = self.reserved.saturating_sub(count);
@@ -206,7 +206,7 @@ impl DeletionBudget {
         DeletionBudget {
             since: now,
             measured_since: now,
-            cluster: Spending::default(),
+            cluster: Account::default(),
             namespaces: BTreeMap::new(),
             apps: BTreeMap::new(),
         }
@@ -217,7 +217,7 @@ impl DeletionBudget {
         (self.since, self.measured_since) = (now, now);
         // Nothing of what was planned before begins.
         self.cluster.reserved = 0;
-        self.namespaces.values_mut().for_each(|spending| spending.reserved = 0);
+        self.namespaces.values_mut().for_each(|account| account.reserved = 0);
         self.apps.values_mut().for_each(|spent| spent.reserved.clear());
     }
 
@@ -237,8 +237,8 @@ impl DeletionBudget {
         for (_, spent) in self.apps.range_mut(from..).take_while(|((of, _), _)| of == app) {
             let freed = count(spent.reserved.len());
             self.cluster.free(freed);
-            if let Some(spending) = self.namespaces.get_mut(app.namespace()) {
-                spending.free(freed);
+            if let Some(account) = self.namespaces.get_mut(app.namespace()) {
+                account.free(freed);
             }
             spent.reserved.clear();
         }
@@ -341,9 +341,9 @@ impl DeletionBudget {
     /// Forgets deletions that no longer count.
     pub fn prune(&mut self, recovery: &Recovery, now: Instant) {
         self.cluster.deletions.expire(recovery.budget.per, 0, now);
-        self.namespaces.retain(|_, spending| {
-            spending.deletions.expire(recovery.budget.per, 0, now);
-            spending.reserved > 0 || spending.deletions.last().is_some()
+        self.namespaces.retain(|_, account| {
+            account.deletions.expire(recovery.budget.per, 0, now);
+            account.reserved > 0 || account.deletions.last().is_some()
         });
         self.apps.retain(|(_, rule), spent| {
             let settings = recovery.rule(*rule);

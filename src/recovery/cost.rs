@@ -14,7 +14,7 @@ use super::namespaces::CountedNamespaces;
 use super::rules::{RuleContext, SetContext};
 use super::state::RecoveryState;
 use super::waiting::waiting_group;
-use crate::drivers::registration::{Registration, registration_in};
+use crate::drivers::{Registration, registration_in};
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::exit::Exit;
 use crate::ownership::liveness::DriverLiveness;

@@ -35,7 +35,7 @@ const NEXT_PART: Duration = Duration::from_millis(500);
 pub struct RoundPart {
     /// Deletions and Events in order, each with the creator of the executors that it is about.
     pub actions: Vec<(Option<Creator>, Action)>,
-    /// What the rules found, if the round has ended.
+    /// What the rules found, if the round has ended, or none is needed.
     pub report: Option<RecoveryReport>,
     /// What executors that do no work have cost since the last round.
     pub waste: BTreeMap<WasteCause, Amount>,
@@ -43,41 +43,41 @@ pub struct RoundPart {
     pub withheld: BTreeMap<RecoveryRule, u32>,
     /// How many executors it visited.
     pub visited: usize,
-    /// When the next part or round begins, although nothing changes.
+    /// When the next part or round begins at the latest.
     pub next: Option<Instant>,
-    /// No round begins with it: deletions that the current one planned, and that have not begun, stay due.
+    /// A round continues, or the next one is not due yet: deletions that the last part planned, and that have not begun, stay due.
     pub continues_round: bool,
 }
 
 /// Plans the next part of a round, if one is due. `keeps` is whether the driver of executors keeps those that finished.
 pub fn next_part(
-    plan: &PlanContext<'_>,
+    input: &PlanContext<'_>,
     keeps: impl Fn(&ExecutorSet<'_>) -> bool,
     state: &mut RecoveryState,
     budget: &mut DeletionBudget,
 ) -> RoundPart {
-    let now = plan.now.at;
+    let now = input.now.at;
     let ended = || Some(RecoveryReport::default());
-    if plan.policies.recovery.is_off() {
+    if input.policies.recovery.is_off() {
         *state = RecoveryState::default();
         budget.rules_are_off(now);
-        budget.begin_round(plan.key);
+        budget.begin_round(input.key);
         return RoundPart { report: ended(), ..RoundPart::default() };
     }
-    let scope = if state.remembers_views() { Scope::All } else { scope(plan) };
-    let is_out = plan.exits.outages.is_out(now);
+    let scope = if state.remembers_views() { Scope::All } else { scope(input) };
+    let is_out = input.exits.outages.is_out(now);
     if scope == Scope::Nothing && !is_out {
-        budget.begin_round(plan.key);
+        budget.begin_round(input.key);
         let report = ended().filter(|_| state.has_findings());
         state.rest(now);
         return RoundPart { report, ..RoundPart::default() };
     }
-    observe(plan, state);
+    observe(input, state);
     // What was counted of executors that no longer exist is forgotten once all are visited.
-    let visits_all = scope == Scope::All || state.counted() > plan.app.executors().len();
-    let visited = if visits_all { plan.app.executors() } else { plan.app.unsettled() };
-    let newest_view = newest_view(plan);
-    let pause = state.pause(visited.len(), plan.policies.recovery.shortest_wait(), newest_view);
+    let visits_all = scope == Scope::All || state.counted() > input.app.executors().len();
+    let visited = if visits_all { input.app.executors() } else { input.app.unsettled() };
+    let newest_view = newest_view(input);
+    let pause = state.pause(visited.len(), input.policies.recovery.shortest_wait(), newest_view);
     if !state.is_due(pause, now) {
         let next = state.round_after_change(pause);
         return RoundPart { next, continues_round: true, ..RoundPart::default() };
@@ -88,10 +88,10 @@ pub fn next_part(
     }
     let is_new = state.begin_part(visits_all, newest_view, now);
     if is_new {
-        budget.begin_round(plan.key);
+        budget.begin_round(input.key);
     }
-    let context = RuleContext::of(plan);
-    let sets: Vec<SetContext<'_>> = plan.sets.iter().map(|set| context.of_set(set, state, keeps(set))).collect();
+    let context = RuleContext::of(input);
+    let sets: Vec<SetContext<'_>> = input.sets.iter().map(|set| context.of_set(set, state, keeps(set))).collect();
     let part = RoundPart { continues_round: !is_new, ..RoundPart::default() };
     let mut round = Round { context, sets: &sets, state, budget, part, events: Vec::new() };
     let mut position = round.state.position.take();
@@ -108,18 +108,18 @@ pub fn next_part(
 }
 
 /// Observes what may end between two rounds: an executor may live for less than that time, and a PodGroup may be well for less.
-fn observe(plan: &PlanContext<'_>, state: &mut RecoveryState) {
+fn observe(input: &PlanContext<'_>, state: &mut RecoveryState) {
     let is_gone = |set: &&ExecutorSet<'_>| set.driver == DriverLiveness::Gone;
-    let gone: BTreeSet<Option<Creator>> = plan.sets.iter().filter(is_gone).map(|set| set.creator).collect();
-    state.observe_gone(&gone, plan.now.at);
-    let is_empty = |driver: &str| plan.of_driver(driver).all(|set| set.undeleted() == 0);
-    let waits = |group: &GroupKey| plan.snapshot.groups.get(group).is_some_and(|group| waits_again(group));
+    let gone: BTreeSet<Option<Creator>> = input.sets.iter().filter(is_gone).map(|set| set.creator).collect();
+    state.observe_gone(&gone, input.now.at);
+    let is_empty = |driver: &str| input.of_driver(driver).all(|set| set.undeleted() == 0);
+    let waits = |group: &GroupKey| input.snapshot.groups.get(group).is_some_and(|group| waits_again(group));
     state.end_conditions(is_empty, waits);
 }
 
 /// When the newest view of the application's drivers was read.
-fn newest_view(plan: &PlanContext<'_>) -> Option<Instant> {
-    let views = plan.sets.iter().filter_map(|set| view_of(plan.snapshot, plan.key, set.own_driver()?.creator));
+fn newest_view(input: &PlanContext<'_>) -> Option<Instant> {
+    let views = input.sets.iter().filter_map(|set| view_of(input.snapshot, input.key, set.own_driver()?.creator));
     views.map(|view| view.at).max()
 }
 
@@ -177,7 +177,7 @@ impl Round<'_, '_> {
         self.take(verdict, creator);
         let verdict = rules::of_view(&self.context, of, driver, self.state);
         self.take(verdict, creator);
-        for (key, group) in self.context.plan.groups() {
+        for (key, group) in self.context.input.groups() {
             if group.owner.as_ref().is_some_and(|owner| owner.creator() == driver.creator) {
                 let verdict = rules::of_group(&self.context, of, key, group, driver, self.state);
                 self.take(verdict, creator);
@@ -249,11 +249,11 @@ impl Round<'_, '_> {
 
     /// Ends a round.
     fn finish(&mut self) {
-        let (plan, now) = (self.context.plan, self.context.now.at);
-        let alive = plan.sets.iter().filter_map(|set| set.driver.pod());
-        let drivers: BTreeSet<&str> = plan.app.drivers.iter().chain(alive).map(|driver| &*driver.uid).collect();
-        let creators: BTreeSet<Creator> = plan.sets.iter().filter_map(|set| set.creator).collect();
-        self.state.retain(&drivers, &creators, |group| plan.snapshot.groups.contains_key(group), now);
+        let (input, now) = (self.context.input, self.context.now.at);
+        let alive = input.sets.iter().filter_map(|set| set.driver.pod());
+        let drivers: BTreeSet<&str> = input.app.drivers.iter().chain(alive).map(|driver| &*driver.uid).collect();
+        let creators: BTreeSet<Creator> = input.sets.iter().filter_map(|set| set.creator).collect();
+        self.state.retain(&drivers, &creators, |group| input.snapshot.groups.contains_key(group), now);
         self.part.report = Some(self.state.end_round());
         self.part.next = self.state.next_round();
     }

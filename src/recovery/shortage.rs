@@ -71,8 +71,8 @@ pub struct Demand<'v> {
     pub now: Timestamp,
 }
 
-/// What an application lacks, of these executors; `None` if it lacks none.
-pub fn shortage<'v>(demand: Demand<'_>, executors: impl Iterator<Item = &'v Executor>) -> Option<Shortage> {
+/// What an application lacks; `None` if it lacks none.
+pub fn shortage(demand: Demand<'_>) -> Option<Shortage> {
     let Demand { snapshot, key, target, exits, now, .. } = demand;
     let mut causes: BTreeMap<ShortageCause, (usize, String)> = BTreeMap::new();
     let mut add = |kind: ShortageCause, count: usize, message: String| {
@@ -85,20 +85,20 @@ pub fn shortage<'v>(demand: Demand<'_>, executors: impl Iterator<Item = &'v Exec
     let mut running: Vec<&Executor> = Vec::new();
     let (mut pending, mut terminating, mut member) = (0, Vec::new(), None);
     let mut succeeded: Vec<&str> = Vec::new();
-    for executor in executors {
+    for executor in snapshot.apps.get(key)?.executors().values() {
         match executor.stage() {
             _ if executor.state == ExecutorPodState::Succeeded => succeeded.push(&executor.uid),
             _ if !executor.is_live() => {}
             _ if executor.deleting => terminating.push(executor),
             Stage::Unscheduled | Stage::Initializing | Stage::Starting => {
                 pending += 1;
-                let (kind, message) = waiting::cause(snapshot, key, executor.into());
+                let (kind, message) = waiting::cause(snapshot, key, (&**executor).into());
                 add(kind, 1, message);
                 if kind == ShortageCause::Gang {
-                    member.get_or_insert(executor);
+                    member.get_or_insert(&**executor);
                 }
             }
-            _ => running.push(executor),
+            _ => running.push(&**executor),
         }
     }
     let wanted = usize::try_from(target.count).unwrap_or(usize::MAX);

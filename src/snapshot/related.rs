@@ -85,7 +85,12 @@ pub enum Watched<K, V> {
 }
 
 impl<K, V> Watched<K, V> {
-    /// The same of what is kept of each object; one of which nothing is kept counts as deleted.
+    /// The same of what is kept of each object.
+    pub fn map<W>(self, kept: impl Fn(V) -> W) -> Watched<K, W> {
+        self.filter_map(|object| Some(kept(object)))
+    }
+
+    /// The same; an object of which nothing is kept counts as deleted.
     pub fn filter_map<W>(self, kept: impl Fn(V) -> Option<W>) -> Watched<K, W> {
         match self {
             Watched::Upserted(key, object) => match kept(object) {
@@ -153,7 +158,7 @@ impl Snapshot {
             }
             RelatedChange::GroupRefused(key, app, why) => untouched(self.refused_groups.insert(key, (app, why))),
             RelatedChange::Namespaces(seen) => {
-                seen.filter_map(|namespace| Some(Arc::new(namespace))).store(&mut self.namespaces);
+                seen.map(Arc::new).store(&mut self.namespaces);
                 Vec::new()
             }
             RelatedChange::Nodes(seen) => {

@@ -108,7 +108,7 @@ pub struct Application {
     pub warnings: Vec<String>,
 }
 
-/// A setting that has an option: the option decides, then the setting itself, its older name, and a variable of the environment.
+/// A setting, and what states it: its option, then its key, its older name, and a variable of the environment.
 struct Assigned {
     key: &'static str,
     option: fn(&Options) -> &Option<String>,
@@ -130,7 +130,7 @@ impl Assigned {
     }
 }
 
-/// The settings that are assigned in any case, in this order.
+/// Those that precede everything else that was given.
 const ASSIGNED: [Assigned; 16] = [
     Assigned::new("spark.master", |options| &options.master).variable("MASTER"),
     Assigned::new("spark.submit.deployMode", |options| &options.deploy_mode).variable("DEPLOY_MODE"),
@@ -150,7 +150,7 @@ const ASSIGNED: [Assigned; 16] = [
     Assigned::new("spark.kerberos.keytab", |options| &options.keytab).older("spark.yarn.keytab"),
     Assigned::new("spark.kerberos.principal", |options| &options.principal).older("spark.yarn.principal"),
 ];
-/// Those that are only read.
+/// The others.
 const READ: [Assigned; 2] = [
     Assigned::new("spark.cores.max", |options| &options.total_executor_cores),
     Assigned::new("spark.submit.pyFiles", |options| &options.py_files),
@@ -164,7 +164,7 @@ struct Given<'o> {
 }
 
 impl Given<'_> {
-    /// The value of a setting that has an option.
+    /// The value of one of the settings of these tables.
     fn value(&self, key: &str) -> Option<&str> {
         let row = ASSIGNED.iter().chain(&READ).find(|row| row.key == key)?;
         let set = || self.conf.get(row.key).or_else(|| self.conf.get(row.older?));

@@ -35,9 +35,8 @@ pub(super) fn need(
     let target = target::target(snapshot, key, driver, view, target::replicas(snapshot, key, driver, sets.iter()));
     // A driver that is being deleted needs no more executors.
     let shortage = target.filter(|_| !driver.deleting).and_then(|target| {
-        let executors = snapshot.apps.get(key)?.executors().values().map(|executor| &**executor);
         let forgotten = remembered.forgotten(key) > 0;
-        shortage(Demand { snapshot, key, driver, target, exits, forgotten, now }, executors)
+        shortage(Demand { snapshot, key, driver, target, exits, forgotten, now })
     });
     Need { target, shortage }
 }

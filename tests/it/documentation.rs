@@ -92,3 +92,53 @@ fn documented_test_binaries_exist() {
     }
     assert!(count > 8, "{count} commands");
 }
+
+/// All sources of a module of `src`, and the rest of a path that begins with it: `gang::TABLE` is in `src/gang`.
+fn module<'p>(src: &Path, path: &'p str) -> (String, Vec<&'p str>) {
+    let mut rest: Vec<&str> = path.split("::").collect();
+    let mut at = src.to_owned();
+    let is_module = |at: &Path, name: &str| at.join(name).is_dir() || at.join(format!("{name}.rs")).is_file();
+    while !rest.is_empty() && is_module(&at, rest[0]) {
+        at.push(rest.remove(0));
+    }
+    let mut text = std::fs::read_to_string(at.with_extension("rs")).unwrap_or_default();
+    let mut folders = vec![at];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else {
+                text.push_str(&std::fs::read_to_string(entry).unwrap());
+            }
+        }
+    }
+    (text, rest)
+}
+
+#[test]
+fn files_and_names_of_the_architecture_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/architecture.md")).unwrap();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for path in page.split(|c| !is_name(c)).map(|path| path.trim_matches(':')).filter(|path| path.contains("::")) {
+        let (text, rest) = module(&root.join("src"), path);
+        if rest.len() == path.split("::").count() {
+            continue; // Another crate's.
+        }
+        count += 1;
+        let has = |name: &&str| text.split(|c: char| !is_name(c) || c == ':').any(|word| word == *name);
+        if !rest.iter().all(has) {
+            missing.push(path.to_owned());
+        }
+    }
+    let is_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+    for path in page.split(|c| !is_path(c)).map(|path| path.trim_end_matches('.')) {
+        if ["src/", "tests/", "docs/", "charts/"].iter().any(|folder| path.starts_with(folder)) {
+            count += 1;
+            missing.extend((!root.join(path).exists()).then(|| path.to_owned()));
+        }
+    }
+    assert!(missing.is_empty(), "docs/architecture.md names what does not exist: {missing:?}");
+    assert!(count > 80, "{count} names");
+}

@@ -24,7 +24,7 @@ pub(super) const AFTER_OUTAGE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy)]
 pub struct RuleContext<'v> {
     /// The input of the plan.
-    pub plan: &'v PlanContext<'v>,
+    pub input: &'v PlanContext<'v>,
     /// The snapshot.
     pub snapshot: &'v Snapshot,
     /// The application's key.
@@ -58,9 +58,9 @@ impl<'v> SetContext<'v> {
     /// All executors with the same driver, by creator.
     pub(super) fn all<'c>(
         &self,
-        plan: &'c PlanContext<'v>,
+        input: &'c PlanContext<'v>,
     ) -> impl Iterator<Item = &'v ExecutorSet<'v>> + Clone + use<'c, 'v> {
-        std::iter::once(self.set).chain(plan.with_driver_of(self.set))
+        std::iter::once(self.set).chain(input.with_driver_of(self.set))
     }
 }
 
@@ -97,16 +97,16 @@ pub(super) fn not_registered(context: &RuleContext<'_>, executor: &Executor) -> 
 
 impl<'v> RuleContext<'v> {
     /// The input of the rules, from that of a plan.
-    pub fn of(plan: &'v PlanContext<'v>) -> RuleContext<'v> {
+    pub fn of(input: &'v PlanContext<'v>) -> RuleContext<'v> {
         RuleContext {
-            plan,
-            snapshot: plan.snapshot,
-            key: plan.key,
-            recovery: &plan.policies.recovery,
-            lifecycle: plan.policies.lifecycle,
-            witnesses: plan.witnesses(),
-            exits: plan.exits,
-            now: plan.now,
+            input,
+            snapshot: input.snapshot,
+            key: input.key,
+            recovery: &input.policies.recovery,
+            lifecycle: input.policies.lifecycle,
+            witnesses: input.witnesses(),
+            exits: input.exits,
+            now: input.now,
         }
     }
 

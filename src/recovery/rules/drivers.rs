@@ -97,7 +97,7 @@ fn hopeless(
 /// How many executors a driver wants, if that is known.
 fn target(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &Arc<DriverPod>) -> Option<Target> {
     let view = of.view.as_ref().map(|(view, _)| *view);
-    let replicas = target::replicas(context.snapshot, context.key, driver, context.plan.of_driver(&driver.uid));
+    let replicas = target::replicas(context.snapshot, context.key, driver, context.input.of_driver(&driver.uid));
     target::target(context.snapshot, context.key, driver, view, replicas)
 }
 
@@ -113,8 +113,8 @@ fn has_executors(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &Arc<Dr
         set.counts.iter().any(|counts| is_related(counts))
     };
     let may_be_own = |executor: &Arc<Executor>| is_undeleted(executor) && may_drive(driver, executor);
-    of.all(context.plan).any(|set| set.undeleted() > 0)
-        || context.plan.sets.iter().any(may_have) && context.plan.app.executors().values().any(may_be_own)
+    of.all(context.input).any(|set| set.undeleted() > 0)
+        || context.input.sets.iter().any(may_have) && context.input.app.executors().values().any(may_be_own)
 }
 
 /// The deletion of a driver without executors. Its view must be answered: a driver that has not created its SparkContext yet, or has

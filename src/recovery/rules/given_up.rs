@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::context::{RuleContext, SetContext, by_view};
-use crate::drivers::registration::{Registration, registration_in};
+use crate::drivers::{Registration, registration_in};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::{NoRemedy, Verdict};
 use crate::recovery::state::RecoveryState;

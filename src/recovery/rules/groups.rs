@@ -44,7 +44,7 @@ pub fn of_group(
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> Verdict {
-    let sets = of.all(context.plan);
+    let sets = of.all(context.input);
     let own = || sets.clone().flat_map(|set| &set.counts).filter(|counts| is_named(key, &counts.template.scheduling));
     let members: usize = own().map(|counts| counts.undeleted).sum();
     let pending: usize = own().map(|counts| counts.pending).sum();

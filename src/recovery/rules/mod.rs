@@ -1,4 +1,4 @@
-//! The recovery rules, one file per rule. Each decides on one pod, from the snapshot and from how long its condition has held by
+//! The recovery rules, by what they are about. Each decides on one pod, from the snapshot and from how long its condition has held by
 //! our own clock; time in which neither spark-usher nor the driver could observe anything does not count.
 //!
 //! A rule never decides by a label alone, and never by what one tenant writes about another's pods: what is deleted is proven by

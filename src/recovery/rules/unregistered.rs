@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::context::{AFTER_OUTAGE, RuleContext, SetContext, by_view};
-use crate::drivers::registration::{Registration, registration_in};
+use crate::drivers::{Registration, registration_in};
 use crate::policy::RecoveryRule;
 use crate::recovery::finding::Verdict;
 use crate::snapshot::Executor;

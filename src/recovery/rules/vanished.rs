@@ -28,7 +28,7 @@ pub fn of_view(
     let checked = state.rows_to_check(driver.creator, view.executors().len(), MAX_ROWS);
     let rows = view.executors().get(checked.clone()).unwrap_or_default();
     let missing =
-        drivers::without_pod(rows, context.snapshot, context.key, context.plan.app, driver).filter_map(|row| row.id);
+        drivers::without_pod(rows, context.snapshot, context.key, context.input.app, driver).filter_map(|row| row.id);
     let missing: BTreeSet<u64> = missing.take(MAX_TRACKED).collect();
     // The ids about which these rows say something.
     let first = rows.first().filter(|_| checked.start > 0).and_then(|row| row.id).unwrap_or_default();
