@@ -1,5 +1,6 @@
 //! The policy file: read, rejected as a whole if any part is invalid, and converted into the core's policies.
 
+mod entry;
 pub mod file;
 mod label_text;
 mod load;
