@@ -96,11 +96,9 @@ pub(super) fn executor(
         .unwrap_or_else(|| group_name(context, resolution, selector));
     let numbers = numbers(context, effective, scheduler, shape, driver, draft);
     let application = application_id(context, scheduler, resolution.name_from_review.as_deref());
-    let with_driver = driver.filter(|driver| driver.selector.as_deref() == Some(selector)).is_some_and(|driver| {
-        let named = |(place, key): &(_, &str)| driver.scheduling.entry(*place, key) == application.as_deref();
-        scheduler.app_keys.iter().all(named)
-            && (Some(&*driver.scheduling.scheduler_name) == choice.name.as_deref() || scheduler.default_name.is_none())
-    });
+    let with_driver = driver
+        .filter(|driver| driver.selector.as_deref() == Some(selector))
+        .is_some_and(|driver| is_placed_with(driver, &choice, application.as_deref()));
     let member = member_pod(context, scheduler);
     let request = MemberRequest {
         shape,
@@ -121,12 +119,7 @@ pub(super) fn executor(
     set_queue(context, &choice, queue, effective.queue.as_deref(), draft);
     set_application(scheduler, application, draft);
     early_pods(context, scheduler, shape, draft);
-    let key =
-        GroupKey { namespace: (&*review.namespace).into(), name: group.as_str().into(), scheduler: scheduler.kind };
-    // An earlier application of that name may have left its PodGroup.
-    let is_its = |owner: &Owner| driver.is_some_and(|driver| driver.uid == owner.uid);
-    let present = snapshot.groups.get(&key).map(|group| &**group);
-    let present = present.filter(|group| !group.deleting && group.owner.as_ref().is_none_or(is_its));
+    let present = present_group(context, scheduler, &group, driver);
     let has_started = gang_has_started(context, scheduler, present);
     if has_started && counted {
         let sentence =
@@ -150,17 +143,13 @@ pub(super) fn executor(
         );
     }
     let by_number = metadata.set.iter().any(|(place, key, _)| scheduler.more_group_keys.contains(&(*place, *key)));
-    let waits = ours && counted && shape == Shape::Executors;
-    let starts_with = if waits && by_number {
-        let ran: usize = app.map_or(0, |app| app.by_template().iter().map(|counts| counts.ran).sum());
-        numbers
-            .as_ref()
-            .map(|numbers| u64::from(numbers.least))
-            .filter(|least| usize::try_from(*least).is_ok_and(|least| ran < least))
-    } else if waits && joins {
-        starts_with(context, effective, present, driver)
-    } else {
-        None
+    let starts_with = match ours && counted && shape == Shape::Executors {
+        true if by_number => {
+            let ran: u64 = app.map_or(0, |app| app.by_template().iter().map(|counts| counts.ran as u64).sum());
+            numbers.as_ref().map(|numbers| u64::from(numbers.least)).filter(|least| ran < *least)
+        }
+        true if joins => starts_with(context, effective, present, driver),
+        _ => None,
     };
     for (place, key, value) in metadata.set {
         draft.mutations.push(Mutation::SetMetadata(place, key, value));
@@ -187,6 +176,28 @@ fn set_scheduler(context: &MutationContext<'_, '_>, choice: &SchedulerChoice, dr
     if let Some(key) = label.filter(|key| context.pod.label(key).is_some()) {
         draft.mutations.push(Mutation::SetMetadata(MetadataField::Label, key, name.to_string()));
     }
+}
+
+/// Whether the executor's scheduler places the driver too, and counts it to the same application.
+fn is_placed_with(driver: &DriverPod, choice: &SchedulerChoice, application: Option<&str>) -> bool {
+    let scheduler = choice.gang_scheduler;
+    let fields = &driver.scheduling;
+    scheduler.app_keys.iter().all(|(place, key)| fields.entry(*place, key) == application)
+        && (Some(&*fields.scheduler_name) == choice.name.as_deref() || scheduler.default_name.is_none())
+}
+
+/// The PodGroup of the gang. An earlier application of that name may have left its own.
+fn present_group<'c>(
+    context: &MutationContext<'c, '_>,
+    scheduler: &GangScheduler,
+    group: &str,
+    driver: Option<&DriverPod>,
+) -> Option<&'c Group> {
+    let namespace = (&*context.review.namespace).into();
+    let key = GroupKey { namespace, name: group.into(), scheduler: scheduler.kind };
+    let is_its = |owner: &Owner| driver.is_some_and(|driver| driver.uid == owner.uid);
+    let present = context.snapshot.groups.get(&key)?;
+    (!present.deleting && present.owner.as_ref().is_none_or(is_its)).then_some(&**present)
 }
 
 /// Whether the driver's gang has started and has a count that can never change: a new member would wait until as many can run together
