@@ -141,78 +141,60 @@ pub fn spawn(inputs: Inputs, supervisor: &mut Supervisor) {
 async fn watch_nodes(
     client: kube::Client,
     policies: Arc<ArcSwap<Policies>>,
-    mut changed: channel::Receiver<bool>,
+    changed: channel::Receiver<bool>,
     sink: Sink,
     stop: CancellationToken,
 ) {
-    loop {
-        changed.mark_unchanged();
-        let is_enabled = policies.load().nodes.enabled;
-        let this = stop.child_token();
-        let watching = async {
+    let watching = |is_enabled: bool| {
+        let (client, sink, stop) = (client.clone(), sink.clone(), stop.clone());
+        async move {
             if is_enabled {
-                watch::run(client.clone(), watch::Nodes, sink.clone(), this.clone()).await;
-            } else {
-                let none = Change::Related(RelatedChange::Nodes(Watched::Listed(Vec::new())));
-                let _ = sink.changes.send(WatchMessage::Change(none)).await.is_ok();
-                pending().await
+                return watch::run(client, watch::Nodes, sink, stop).await;
             }
-        };
-        let toggled = async {
-            while changed.changed().await.is_ok() {
-                if policies.load().nodes.enabled != is_enabled {
-                    return;
-                }
-            }
-            pending::<()>().await;
-        };
-        tokio::select! {
-            biased;
-            () = watching => {}
-            () = toggled => {}
-            () = stop.cancelled() => return,
+            let none = RelatedChange::Nodes(Watched::Listed(Vec::new()));
+            let _ = sink.changes.send(WatchMessage::Change(none.into())).await.is_ok();
         }
-        if stop.is_cancelled() {
-            return;
-        }
-    }
+    };
+    let is_enabled = |_: &bool| policies.load().nodes.enabled;
+    stop.run_until_cancelled(run_anew_on_change(changed, is_enabled, watching)).await;
 }
 
 /// Watches the PodGroups of one scheduler type, in the version that is served now.
 async fn watch_groups(
     client: kube::Client,
     kind: &'static str,
-    mut served: channel::Receiver<Option<ServedApis>>,
+    served: channel::Receiver<Option<ServedApis>>,
     sink: Sink,
     stop: CancellationToken,
 ) {
+    let watching = |api: Option<_>| {
+        let (client, sink, stop) = (client.clone(), sink.clone(), stop.clone());
+        async move {
+            if let Some(api) = api {
+                watch::run(client, Groups { scheduler: kind, api }, sink, stop).await;
+            }
+        }
+    };
+    let api = |served: &Option<ServedApis>| served.as_ref().and_then(|apis| apis.get(kind));
+    stop.run_until_cancelled(run_anew_on_change(served, api, watching)).await;
+}
+
+/// Runs a task with a setting. Whenever the setting differs, drops the task, or what is left of it, and runs it again.
+async fn run_anew_on_change<T, S: Copy + PartialEq, F: Future<Output = ()>>(
+    mut changed: channel::Receiver<T>,
+    setting: impl Fn(&T) -> S,
+    run: impl Fn(S) -> F,
+) {
     loop {
-        let api = served.borrow_and_update().as_ref().and_then(|apis| apis.get(kind));
-        let watching = async {
-            match api {
-                Some(api) => {
-                    let source = Groups { scheduler: kind, api };
-                    watch::run(client.clone(), source, sink.clone(), stop.clone()).await;
-                }
-                None => pending().await,
-            }
-        };
-        let changed = async {
-            while served.changed().await.is_ok() {
-                if served.borrow().as_ref().and_then(|apis| apis.get(kind)) != api {
-                    return;
-                }
-            }
+        let now = setting(&changed.borrow_and_update());
+        let running = async {
+            run(now).await;
             pending::<()>().await;
         };
         tokio::select! {
             biased;
-            () = watching => {}
-            () = changed => {}
-            () = stop.cancelled() => return,
-        }
-        if stop.is_cancelled() {
-            return;
+            () = running => {}
+            Ok(_) = changed.wait_for(|new| setting(new) != now) => {}
         }
     }
 }
