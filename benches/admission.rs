@@ -14,7 +14,7 @@ use spark_usher::admission;
 use spark_usher::gang::GangScheduler;
 use spark_usher::policy::{Policies, Policy, SchedulerChoice};
 use spark_usher::signature::{Key, SECRET_LEN};
-use spark_usher::snapshot::{Change, RelatedChange, Snapshot};
+use spark_usher::snapshot::{RelatedChange, Snapshot};
 
 fn volcano() -> Policies {
     let row = GangScheduler::of_kind("volcano").unwrap();
@@ -38,7 +38,7 @@ fn admission(c: &mut Criterion) {
         b.iter(|| black_box(admission::answer(&admission::prune(black_box(&body)), &snapshot, &policies).unwrap().1));
     });
     let mut signing = Snapshot::default();
-    signing.apply(Change::Related(RelatedChange::SigningKey(Some(Key::new(&[7; SECRET_LEN])))));
+    signing.apply(RelatedChange::SigningKey(Some(Key::new(&[7; SECRET_LEN]))));
     group.bench_function("answer, signed", |b| {
         b.iter(|| black_box(admission::answer(&admission::prune(black_box(&body)), &signing, &policies).unwrap().1));
     });

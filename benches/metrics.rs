@@ -35,7 +35,7 @@ use spark_usher::policy::RecoveryRule;
 use spark_usher::recovery::cost::{Amount, WasteCause};
 use spark_usher::recovery::namespaces::MAX_NAMESPACES;
 use spark_usher::recovery::shortage_cause::ShortageCause;
-use spark_usher::snapshot::{Change, Conf, Group, GroupKey, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
+use spark_usher::snapshot::{Conf, Group, GroupKey, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::spark::pod::Pod;
@@ -117,10 +117,10 @@ fn snapshot() -> Snapshot {
             executor
         }));
         for pod in pods {
-            snapshot.apply(Change::Pods(PodChange::Observed(observed(&pod))));
+            snapshot.apply(PodChange::Observed(observed(&pod)));
         }
         let key = PodKey::new(&namespace, "driver");
-        snapshot.apply(Change::Related(RelatedChange::Conf(key, uid.as_str().into(), conf.clone(), Vec::new())));
+        snapshot.apply(RelatedChange::Conf(key, uid.as_str().into(), conf.clone(), Vec::new()));
         let key = GroupKey { namespace: namespace.as_str().into(), name: "g".into(), scheduler: "volcano" };
         let group = Group {
             uid: "g".into(),
@@ -134,7 +134,7 @@ fn snapshot() -> Snapshot {
             waits: None,
             spec: json!({}),
         };
-        snapshot.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
+        snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group)));
     }
     snapshot
 }

@@ -36,7 +36,7 @@ use spark_usher::gang;
 use spark_usher::leader::LeaderState;
 use spark_usher::policy::{DriverAccess, Policies};
 use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, DriverViewKey, ObservedPod, RelatedChange, ServedApis, Watched};
+use spark_usher::snapshot::{DriverViewKey, ObservedPod, RelatedChange, ServedApis, Watched};
 use spark_usher::spark::conf::Ui;
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::spark::pod::Pod;
@@ -136,7 +136,7 @@ fn controller() -> bool {
         for change in
             [RelatedChange::Apis(ServedApis::default()), RelatedChange::Namespaces(Watched::Listed(Vec::new()))]
         {
-            controller.watch_event(Change::Related(change), now(since));
+            controller.watch_event(change, now(since));
         }
         controller.list_started(now(since));
         for number in 0..APPS {

@@ -102,7 +102,7 @@ fn memory(recorded: &Recorded) -> bool {
     let before = rss();
     let mut store = Store::default();
     for number in 0..EXECUTORS {
-        store.apply(Change::Pods(PodChange::Observed(recorded.observation(number, 1000, "Running", 0))));
+        store.apply(PodChange::Observed(recorded.observation(number, 1000, "Running", 0)));
     }
     let each = (rss() - before) / EXECUTORS as f64;
     println!(
@@ -190,8 +190,8 @@ impl Harness {
             Harness { controller: Controller::new(began, Settings::default()), began, policies: Policies::default() };
         let mut harness = harness;
         let now = harness.at(Duration::ZERO);
-        harness.controller.watch_event(Change::Related(RelatedChange::Apis(ServedApis::default())), now);
-        harness.controller.watch_event(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))), now);
+        harness.controller.watch_event(RelatedChange::Apis(ServedApis::default()), now);
+        harness.controller.watch_event(RelatedChange::Namespaces(Watched::Listed(Vec::new())), now);
         harness.controller.watch_event(pods, now);
         harness
     }

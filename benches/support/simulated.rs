@@ -69,14 +69,11 @@ impl Cluster {
         };
         let volcano = GangScheduler::of_kind("volcano").unwrap();
         let now = cluster.now();
-        cluster.controller.watch_event(
-            Change::Related(RelatedChange::Apis(ServedApis(BTreeMap::from([("volcano", &volcano.apis[0])])))),
-            now,
-        );
-        cluster.controller.watch_event(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))), now);
         cluster
             .controller
-            .watch_event(Change::Related(RelatedChange::Groups("volcano", Watched::Listed(Vec::new()))), now);
+            .watch_event(RelatedChange::Apis(ServedApis(BTreeMap::from([("volcano", &volcano.apis[0])]))), now);
+        cluster.controller.watch_event(RelatedChange::Namespaces(Watched::Listed(Vec::new())), now);
+        cluster.controller.watch_event(RelatedChange::Groups("volcano", Watched::Listed(Vec::new())), now);
         cluster
     }
 
@@ -279,7 +276,7 @@ impl Scenario {
 
         for event in 0..100 {
             let observation = self.recorded.observation(event * 31 % count, self.apps, "Running", 400_000 + event);
-            cluster.step(|controller, now| controller.watch_event(Change::Pods(PodChange::Observed(observation)), now));
+            cluster.step(|controller, now| controller.watch_event(PodChange::Observed(observation), now));
             cluster.since += Duration::from_millis(250);
             cluster.step(|_, _| {});
         }

@@ -14,8 +14,8 @@ use crate::config::{self, Config};
 use crate::http::limits::MAX_BODY;
 use crate::policy::Validate;
 use crate::snapshot::{
-    Change, Conf, Namespace, Node, ObservedPod, OwnerKind, PodChange, RelatedChange, ServiceOwner, Snapshot, Watched,
-    Workload, WorkloadKey,
+    Conf, Namespace, Node, ObservedPod, OwnerKind, PodChange, RelatedChange, ServiceOwner, Snapshot, Watched, Workload,
+    WorkloadKey,
 };
 use crate::spark::conf::AppConf;
 use crate::spark::ids::PodKey;
@@ -348,14 +348,14 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                 }
                 match pod {
                     ObservedPod::Other(key, pod) => {
-                        snapshot.apply(Change::Related(RelatedChange::Referenced(
+                        snapshot.apply(RelatedChange::Referenced(
                             key,
                             crate::snapshot::ReferencedPod::Present(pod.into()),
                             Vec::new(),
-                        )));
+                        ));
                     }
                     labelled => {
-                        snapshot.apply(Change::Pods(PodChange::Observed(labelled)));
+                        snapshot.apply(PodChange::Observed(labelled));
                     }
                 }
             }
@@ -367,7 +367,7 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                 let annotations = map("annotations");
                 let overrides = Overrides::read(|key| annotations.get(key).map(String::as_str));
                 let namespace = Namespace { labels: map("labels"), overrides };
-                snapshot.apply(Change::Related(RelatedChange::Namespaces(Watched::Upserted(name.into(), namespace))));
+                snapshot.apply(RelatedChange::Namespaces(Watched::Upserted(name.into(), namespace)));
             }
             kind @ ("StatefulSet" | "ReplicaSet" | "Deployment") => {
                 let kind = match kind {
@@ -377,7 +377,7 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                 };
                 let key = WorkloadKey { kind, object: PodKey::new(&namespace, &name) };
                 if let Some(workload) = Workload::read(&object.to_string()) {
-                    snapshot.apply(Change::Related(RelatedChange::Workload(key, Some(workload), Vec::new())));
+                    snapshot.apply(RelatedChange::Workload(key, Some(workload), Vec::new()));
                 }
             }
             "ConfigMap" => {
@@ -391,11 +391,11 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                     let of = |key: &str| json::text(owner, &[key]);
                     let owner = ServiceOwner { name: of("name").into(), uid: of("uid").into() };
                     let key = PodKey::new(&namespace, &name);
-                    snapshot.apply(RelatedChange::Services(Watched::Upserted(key, owner)).into());
+                    snapshot.apply(RelatedChange::Services(Watched::Upserted(key, owner)));
                 }
             }
             "PriorityClass" => {
-                snapshot.apply(Change::Related(RelatedChange::PriorityClasses(Watched::Upserted(name.into(), ()))));
+                snapshot.apply(RelatedChange::PriorityClasses(Watched::Upserted(name.into(), ())));
             }
             "Node" => {
                 if let Some(node) = Node::read(&object.to_string()) {
@@ -412,16 +412,11 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
             }
         }
     }
-    snapshot.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(nodes))));
+    snapshot.apply(RelatedChange::Nodes(Watched::Listed(nodes)));
     for (key, driver) in drivers {
         let conf = driver.conf_map.and_then(|map| properties.get(&(key.namespace().to_owned(), map.to_string())));
         if let Some(conf) = conf {
-            snapshot.apply(Change::Related(RelatedChange::Conf(
-                key,
-                driver.uid,
-                Conf::Known(conf.clone().into()),
-                Vec::new(),
-            )));
+            snapshot.apply(RelatedChange::Conf(key, driver.uid, Conf::Known(conf.clone().into()), Vec::new()));
         }
     }
     Ok(snapshot)

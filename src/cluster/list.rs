@@ -18,7 +18,7 @@ use crate::lifecycle::Exits;
 use crate::nodes::{NodeLedger, Running};
 use crate::policy::{NodeSettings, Policies};
 use crate::runtime::clock;
-use crate::snapshot::{Change, Notify, ObservedPod, PodChange, Snapshot, Store};
+use crate::snapshot::{Notify, ObservedPod, PodChange, Snapshot, Store};
 use crate::spark::labels;
 use crate::time::Now;
 use crate::views::History;
@@ -60,7 +60,7 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
     let all = all.into_iter().filter_map(|seen| seen.view).collect();
     let now = Now { at: clock::instant(), wall: clock::now() };
     let mut store = Store::default();
-    store.apply(Change::Pods(PodChange::Listed(all)));
+    store.apply(PodChange::Listed(all));
     let (left_out, unread) = look_up(client, &mut store).await;
     let history = history(&mut store, now);
     Ok(Listing { snapshot: store.snapshot().clone(), history, left_out, unread })
@@ -163,7 +163,7 @@ async fn look_up(client: &kube::Client, store: &mut Store) -> (BTreeSet<&'static
                 let change =
                     if matches!(answer, LookupResult::Failed) { None } else { answer.learned(read, Vec::new()) };
                 if let Some(change) = change {
-                    store.apply(Change::Related(change));
+                    store.apply(change);
                 }
             }
         }

@@ -134,7 +134,7 @@ impl Observation {
             let Some(list) = &mut self.incoming_list else { continue };
             list.listed.add(&seen);
             let began = list.started;
-            self.apply_change(Change::Pods(PodChange::Observed(seen)), began);
+            self.apply_change(PodChange::Observed(seen), began);
         }
         (rest.len() > 0).then_some(rest)
     }
@@ -151,7 +151,7 @@ impl Observation {
             }
         });
         for (pod, uid) in missing {
-            self.apply_change(Change::Pods(PodChange::NotListed(pod, uid)), now);
+            self.apply_change(PodChange::NotListed(pod, uid), now);
         }
         if !is_walked {
             return Some(cursor);
@@ -172,10 +172,7 @@ impl Observation {
         {
             *left -= 1;
             groups.listed.insert(key.clone());
-            self.apply_change(
-                Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))),
-                now,
-            );
+            self.apply_change(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group)), now);
         }
         if *left == 0 {
             return Some(groups);
@@ -186,12 +183,12 @@ impl Observation {
         *left -= known.len();
         groups.last = known.last().cloned();
         for key in known.into_iter().filter(|key| key.scheduler == groups.scheduler && !groups.listed.contains(key)) {
-            self.apply_change(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key))), now);
+            self.apply_change(RelatedChange::Groups(key.scheduler, Watched::Removed(key)), now);
         }
         if *left == 0 {
             return Some(groups);
         }
-        self.apply_change(Change::Related(RelatedChange::GroupsListed(groups.scheduler)), now);
+        self.apply_change(RelatedChange::GroupsListed(groups.scheduler), now);
         None
     }
 }

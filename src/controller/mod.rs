@@ -159,8 +159,8 @@ impl Controller {
     }
 
     /// Receives a change from a watch.
-    pub fn watch_event(&mut self, change: Change, now: Now) {
-        let incoming = match change {
+    pub fn watch_event(&mut self, change: impl Into<Change>, now: Now) {
+        let incoming = match change.into() {
             Change::Pods(PodChange::Listed(all)) => {
                 self.list_started(now);
                 self.list_page(all, now);
@@ -216,7 +216,7 @@ impl Controller {
     }
 
     /// Applies the object in the answer to a write or a read, so that the next plan need not wait for the watch.
-    pub fn apply_written(&mut self, change: Change, now: Now) {
+    pub fn apply_written(&mut self, change: impl Into<Change>, now: Now) {
         self.observed.apply_written(change, now);
         self.learn(now.at);
     }
@@ -319,7 +319,7 @@ impl Controller {
         effects.plans = self.planner.step(&mut self.observed, &mut self.ledgers, context);
         effects.suspects_changed = self.ledgers.nodes.is_changed();
         if let Some(avoided) = self.ledgers.nodes.newly_avoided(self.observed.snapshot(), &policies.nodes) {
-            self.observed.apply_change(Change::Related(RelatedChange::AvoidedNodes(avoided)), now);
+            self.observed.apply_change(RelatedChange::AvoidedNodes(avoided), now);
         }
         self.planner.due_reads(self.closed.is_some(), now.at, &mut effects);
         effects.lookups.extend(self.observed.due_reads(now.at));

@@ -268,7 +268,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::snapshot::{Change, ObservedPod, PodChange, SchedulingKeys};
+    use crate::snapshot::{ObservedPod, PodChange, SchedulingKeys};
     use crate::spark::pod::Pod;
 
     fn pending(number: usize) -> ObservedPod {
@@ -299,11 +299,11 @@ mod tests {
         }
 
         fn add(&mut self, number: usize) {
-            self.snapshot.apply(Change::Pods(PodChange::Observed(pending(number))));
+            self.snapshot.apply(PodChange::Observed(pending(number)));
         }
 
         fn remove(&mut self, number: usize) {
-            self.snapshot.apply(Change::Pods(PodChange::Deleted(pending(number))));
+            self.snapshot.apply(PodChange::Deleted(pending(number)));
         }
 
         fn seconds(&self) -> u64 {

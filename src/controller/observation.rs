@@ -198,7 +198,11 @@ impl Observation {
     }
 
     /// Applies a change to the snapshot.
-    pub(super) fn apply_change(&mut self, mut change: Change, now: Now) {
+    pub(super) fn apply_change(&mut self, change: impl Into<Change>, now: Now) {
+        self.apply(change.into(), now);
+    }
+
+    fn apply(&mut self, mut change: Change, now: Now) {
         let mut driver_gone = None;
         match &mut change {
             // Stale events.
@@ -250,7 +254,7 @@ impl Observation {
                 };
                 let kinds: Vec<&'static str> = self.snapshot().listed.iter().copied().filter(changed).collect();
                 for kind in kinds {
-                    self.store.apply(Change::Related(RelatedChange::Unlisted(kind)));
+                    self.store.apply(RelatedChange::Unlisted(kind));
                 }
             }
             _ => {}
@@ -288,7 +292,8 @@ impl Observation {
 
     /// Applies the object in the answer to a write or a read, so that the next plan need not wait for the watch, unless the watch
     /// has shown a newer version. Versions of one object grow as numbers.
-    pub(super) fn apply_written(&mut self, change: Change, now: Now) {
+    pub(super) fn apply_written(&mut self, change: impl Into<Change>, now: Now) {
+        let change = change.into();
         let is_new = match &change {
             Change::Related(RelatedChange::Groups(_, Watched::Upserted(key, group))) => {
                 match self.snapshot().groups.get(key) {
@@ -329,7 +334,7 @@ impl Observation {
         let found = self.confirmations.lookup_answered(pod, seen.as_ref().map(|seen| &**seen.uid()));
         self.apply_confirmed(found, now);
         if let Some(seen) = seen {
-            self.apply_written(Change::Pods(PodChange::Observed(seen)), now);
+            self.apply_written(PodChange::Observed(seen), now);
         }
     }
 
@@ -355,7 +360,7 @@ impl Observation {
             }
             Confirmed::DriverGone(pod, uid) => {
                 self.tombstones.add_undelivered(&uid, now.at);
-                self.apply_change(Change::Pods(PodChange::Gone(pod, uid)), now);
+                self.apply_change(PodChange::Gone(pod, uid), now);
             }
             Confirmed::Nothing => {}
         }

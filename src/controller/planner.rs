@@ -18,7 +18,7 @@ use crate::planning::{Action, PlanInput};
 use crate::policy::{DriverAccess, Policies, RecoveryRule};
 use crate::reconcile::{ApplicationState, Silence, plan};
 use crate::recovery::budget::{Attempt, DeletionBudget};
-use crate::snapshot::{Application, Change, DriverPhase, DriverView, DriverViewKey, RelatedChange};
+use crate::snapshot::{Application, DriverPhase, DriverView, DriverViewKey, RelatedChange};
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::rest::ExecutorSummary;
 use crate::time::Now;
@@ -300,7 +300,7 @@ impl Planner {
                 Lookup::Messages(namespace, kind) => RelatedChange::MessagesUnreferenced(namespace, kind),
                 _ => continue,
             };
-            observed.apply_change(Change::Related(change), now);
+            observed.apply_change(change, now);
         }
     }
 
@@ -338,7 +338,7 @@ impl Planner {
                 _ => {}
             }
             if let Some(change) = answer.learned(read, waiters) {
-                observed.apply_change(Change::Related(change), now);
+                observed.apply_change(change, now);
             }
         }
         planned_again.into_iter().for_each(|app| self.queue.add(app));
@@ -348,7 +348,7 @@ impl Planner {
     fn forget_views(&mut self, drivers: Vec<DriverViewKey>, observed: &mut Observation, now: Now) {
         for key in drivers {
             self.driver_polls.release_view(&key);
-            observed.apply_change(Change::Related(RelatedChange::DriverViewGone(key)), now);
+            observed.apply_change(RelatedChange::DriverViewGone(key), now);
         }
     }
 
@@ -392,11 +392,11 @@ impl Planner {
         if let DriverAnswer::View { executors, metrics, conf, .. } = answer {
             if let Some(conf) = conf {
                 let change = RelatedChange::StatedConf(pod, uid, key.app.clone(), conf);
-                observed.apply_change(Change::Related(change), now);
+                observed.apply_change(change, now);
             }
             let at = Now { at: began, wall: now.wall - now.at.saturating_duration_since(began) };
             let view = Arc::new(DriverView::new(at, executors, metrics, retained_dead));
-            observed.apply_change(Change::Related(RelatedChange::DriverView(key.clone(), view)), now);
+            observed.apply_change(RelatedChange::DriverView(key.clone(), view), now);
         } else if !view_counts {
             let closed = observed.snapshot().closed_drivers.get(key).copied();
             let had_view = closed.is_some() || observed.snapshot().driver_views.contains_key(key);
@@ -404,7 +404,7 @@ impl Planner {
                 DriverAnswer::Failed(PollError::Refused) if had_view => {
                     self.driver_polls.release_view(key);
                     let change = RelatedChange::DriverClosed(key.clone(), closed.unwrap_or(now.at));
-                    observed.apply_change(Change::Related(change), now);
+                    observed.apply_change(change, now);
                 }
                 // Once it has refused connections, a lost response says nothing more.
                 DriverAnswer::Failed(PollError::Timeout) if closed.is_some() => {}

@@ -25,6 +25,12 @@ pub enum Change {
     Related(RelatedChange),
 }
 
+impl From<PodChange> for Change {
+    fn from(change: PodChange) -> Change {
+        Change::Pods(change)
+    }
+}
+
 impl From<RelatedChange> for Change {
     fn from(change: RelatedChange) -> Change {
         Change::Related(change)
@@ -131,8 +137,8 @@ impl RemovedExecutor {
 
 impl Snapshot {
     /// Applies a change, and returns its effect.
-    pub fn apply(&mut self, change: Change) -> Delta {
-        match change {
+    pub fn apply(&mut self, change: impl Into<Change>) -> Delta {
+        match change.into() {
             Change::Pods(change) => self.apply_to_pods(change),
             Change::Related(change) => self.apply_related(change).into(),
         }

@@ -97,7 +97,7 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{Change, ObservedPod, PodChange, SchedulingKeys, Snapshot};
+    use crate::snapshot::{ObservedPod, PodChange, SchedulingKeys, Snapshot};
     use crate::spark::pod::Pod;
 
     fn executor(version: u32, status: &str, at: Instant) -> ObservedPod {
@@ -116,7 +116,7 @@ mod tests {
         let (mut snapshot, first) = (Snapshot::default(), crate::runtime::clock::instant());
         let at = |millis| first + Duration::from_millis(millis);
         let mut seen = |version, status, millis| {
-            snapshot.apply(Change::Pods(PodChange::Observed(executor(version, status, at(millis)))));
+            snapshot.apply(PodChange::Observed(executor(version, status, at(millis))));
             let (_, executor) = snapshot.executor("n", "e").unwrap();
             (executor.first_seen, executor.stage(), executor.stage_seen())
         };

@@ -119,7 +119,7 @@ impl Store {
 
     /// Applies a change. Returns executors that may still exist; their removal is not published yet: a list may be older than
     /// what was observed, and a pod whose labels changed leaves a watch by label. After a GET: [`Store::executor_removed`].
-    pub fn apply(&mut self, change: Change) -> Vec<RemovedExecutor> {
+    pub fn apply(&mut self, change: impl Into<Change>) -> Vec<RemovedExecutor> {
         let mut delta = self.snapshot.apply(change);
         for ended in &mut delta.ended {
             // The watch would have delivered an earlier exit.
@@ -149,7 +149,7 @@ impl Store {
     /// Removes a pod that was certainly deleted, although no event reported it. The caller publishes the removal of an executor
     /// with [`Store::executor_removed`].
     pub fn forget(&mut self, pod: &PodKey, uid: &Arc<str>) {
-        let delta = self.snapshot.apply(Change::Pods(PodChange::Gone(pod.clone(), uid.clone())));
+        let delta = self.snapshot.apply(PodChange::Gone(pod.clone(), uid.clone()));
         self.record(&Delta { removed: Vec::new(), ..delta });
     }
 

@@ -10,7 +10,7 @@ use crate::gang::{self, QueueObject};
 use crate::json::{self, text};
 use crate::policy::Policies;
 use crate::policy::overrides::{self, Source};
-use crate::snapshot::{Change, Conf, Namespace, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
+use crate::snapshot::{Conf, Namespace, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
 use crate::spark::ids::PodKey;
 use crate::spark::labels;
 use crate::spark::pod::Pod;
@@ -88,7 +88,7 @@ pub fn preview(submission: &Submission, policies: &Policies, namespace: Option<&
     let mut snapshot = Snapshot::default();
     if let Some(namespace) = namespace {
         let name = submission.namespace.as_str().into();
-        snapshot.apply(Change::Related(RelatedChange::Namespaces(Watched::Upserted(name, namespace.clone()))));
+        snapshot.apply(RelatedChange::Namespaces(Watched::Upserted(name, namespace.clone())));
     }
     let conf = submission.conf.clone();
 
@@ -101,12 +101,12 @@ pub fn preview(submission: &Submission, policies: &Policies, namespace: Option<&
         let (json, annotations) = (driver.to_string(), driver.pointer("/metadata/annotations").cloned());
         let pod = Pod::read_whole(json.as_bytes()).map_err(|error| format!("the driver's pod: {error}"))?;
         let observed = ObservedPod::of(&pod, gang::scheduling_keys()).ok_or("the driver's pod has no name")?;
-        snapshot.apply(Change::Pods(PodChange::Observed(observed)));
+        snapshot.apply(PodChange::Observed(observed));
         Overrides::read(|key| annotations.as_ref()?.get(key)?.as_str())
     };
     let key = PodKey::new(&submission.namespace, &name);
     let known = Conf::Known(conf.clone().into());
-    snapshot.apply(Change::Related(RelatedChange::Conf(key, UID.into(), known, Vec::new())));
+    snapshot.apply(RelatedChange::Conf(key, UID.into(), known, Vec::new()));
 
     let account = match text(&driver, &["spec", "serviceAccountName"]) {
         "" => "default",

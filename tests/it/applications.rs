@@ -5,7 +5,7 @@ use crate::support::*;
 use serde_json::json;
 use spark_usher::policy::{Match, Pattern, Policies, Policy};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Group, GroupKey, Owner, RelatedChange, Snapshot, Watched};
+use spark_usher::snapshot::{Group, GroupKey, Owner, RelatedChange, Snapshot, Watched};
 
 /// YuniKorn has the applications of all namespaces under one id each.
 #[test]
@@ -173,10 +173,7 @@ fn pod_group_of_another_creator_is_a_finding() {
         let mut snapshot = signing();
         observe(&mut snapshot, &driver);
         observe(&mut snapshot, &PodBuilder(victim.clone()).stored("e1"));
-        snapshot.apply(Change::Related(RelatedChange::Groups(
-            key.scheduler,
-            Watched::Upserted(key.clone(), group.clone()),
-        )));
+        snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), group.clone())));
         let reasons = |pod: &PodBuilder, by: serde_json::Value| {
             validate_review(&review(&pod.0, by), &snapshot, &policies).decision.reasons
         };
@@ -208,7 +205,7 @@ fn pod_group_of_another_creator_is_a_finding() {
         let theirs = worker.0["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"].as_str().unwrap().to_owned();
         assert_ne!(theirs, name);
         let key = GroupKey { name: theirs.as_str().into(), ..key.clone() };
-        snapshot.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
+        snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group)));
         let found = |pod: &PodBuilder, by: serde_json::Value| {
             validate_review(&review(&pod.0, by), &snapshot, &policies).decision.reasons
         };
@@ -245,7 +242,7 @@ fn early_pod_of_another_creator_is_no_member_of_the_gang() {
     observe(&mut snapshot, &PodBuilder(victim).stored("e1"));
     let key = GroupKey { namespace: "default".into(), name: name.as_str().into(), scheduler: "coscheduling" };
     let group = pod_group(3);
-    snapshot.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
+    snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group)));
     let later = answer(&review(&forged(9).0, mallory()), &snapshot, &policies).object;
     let reasons = validate_review(&review(&later, mallory()), &snapshot, &policies).decision.reasons;
     assert!(reasons.contains(&Reason::ForeignGroup), "{reasons:?}");
@@ -277,7 +274,7 @@ fn every_key_that_names_a_group_is_compared_with_its_creator() {
     observe(&mut snapshot, &driver().spec("serviceAccountName", "spark"));
     let key = GroupKey { namespace: "default".into(), name: "victims".into(), scheduler: "koordinator" };
     let group = Group { owner: Some(Owner::of_pod("nb-driver".into(), DRIVER_UID.into())), ..pod_group(3) };
-    snapshot.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
+    snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group)));
     for (place, key) in [
         ("labels", "pod-group.scheduling.sigs.k8s.io"),
         ("labels", "pod-group.scheduling.sigs.k8s.io/name"),

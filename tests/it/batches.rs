@@ -12,7 +12,7 @@ use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::checkpoint::FoundCheckpoint;
 use spark_usher::planning::Action;
 use spark_usher::policy::Finished;
-use spark_usher::snapshot::{Batch, Change, Ended, ObservedPod, PodChange, RelatedChange, ServedApis, Watched};
+use spark_usher::snapshot::{Batch, Ended, ObservedPod, PodChange, RelatedChange, ServedApis, Watched};
 use spark_usher::spark::ids::PodKey;
 
 const MANY: u32 = 5000;
@@ -36,7 +36,7 @@ fn observations(pod: impl Fn(u32) -> PodBuilder) -> Vec<ObservedPod> {
 }
 
 fn apply_list(harness: &mut ControllerHarness, pods: Vec<ObservedPod>, version: &str) {
-    harness.apply(Change::Pods(PodChange::Listed(pods)));
+    harness.apply(PodChange::Listed(pods));
     let now = harness.now();
     harness.controller.bookmark(version, now);
 }
@@ -50,8 +50,8 @@ fn watch_events_wait_until_preceding_list_is_applied() {
     let mut harness = ControllerHarness::new(Finished::Report);
     apply_list(&mut harness, observations(|id| version(running(id), 7)), "10");
     // The last pod of the list is deleted before the controller has applied the list.
-    harness.apply(Change::Pods(PodChange::Deleted(version(failed(MANY, 143), 11).observation())));
-    harness.apply(Change::Pods(PodChange::Observed(version(failed(MANY - 1, 137), 12).observation())));
+    harness.apply(PodChange::Deleted(version(failed(MANY, 143), 11).observation()));
+    harness.apply(PodChange::Observed(version(failed(MANY - 1, 137), 12).observation()));
     assert!(executor_count(&harness) < MANY as usize, "the rest of the list is queued");
     let steps = settle(&mut harness);
     assert!(steps.len() > 3, "the list is applied in batches");
@@ -209,8 +209,8 @@ fn list_queued_before_interruption_does_not_end_outage() {
 fn before_first_list() -> ControllerHarness {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.controller = Controller::new(harness.at, Settings::default());
-    harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-    harness.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
+    harness.apply(RelatedChange::Apis(ServedApis::default()));
+    harness.apply(RelatedChange::Namespaces(Watched::Listed(Vec::new())));
     harness
 }
 
@@ -220,7 +220,7 @@ fn executor_observed_again_before_its_exit_is_processed_is_not_reported() {
     apply_list(&mut harness, observations(|id| version(running(id), 7)), "10");
     settle(&mut harness);
     let now = harness.now();
-    harness.controller.watch_event(Change::Pods(PodChange::Listed(Vec::new())), now);
+    harness.controller.watch_event(PodChange::Listed(Vec::new()), now);
     while executor_count(&harness) > 0 {
         harness.step_after(0);
     }
@@ -319,7 +319,7 @@ fn poll_detects_a_missed_deletion_while_many_absences_cannot_be_confirmed() {
     }
     harness.step_after(60);
     harness.lists_fail = true;
-    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), other.observation()])));
+    harness.apply(PodChange::Listed(vec![driver().observation(), other.observation()]));
     let now = harness.now();
     harness.controller.bookmark("50", now);
     harness.step_after(60);

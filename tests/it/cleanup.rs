@@ -401,7 +401,7 @@ fn two_exits_and_deletion_in_one_batch_are_reported_as_two_exits() {
     harness.observe(&crashed(1, 10));
     harness.observe(&version(running(1), 11).spec("restartPolicy", "Always"));
     harness.observe(&crashed(1, 12));
-    harness.apply(Change::Pods(PodChange::Deleted(crashed(1, 13).deleting().observation())));
+    harness.apply(PodChange::Deleted(crashed(1, 13).deleting().observation()));
     assert_eq!(harness.step_after(2).exits.len(), 2);
     assert_eq!(harness.step_after(60).exits.len(), 0);
 }
@@ -452,7 +452,7 @@ fn older_resource_version_does_not_revive_finished_driver() {
     harness.observe(&version(driver(), 5));
     let app = harness.controller.snapshot().app("default", APP).unwrap().clone();
     assert!(app.live_driver().is_none());
-    harness.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 7).observation()])));
+    harness.apply(PodChange::Listed(vec![version(driver(), 7).observation()]));
     assert!(harness.controller.snapshot().app("default", APP).unwrap().live_driver().is_none());
 }
 
@@ -463,8 +463,8 @@ fn deletion_event_reports_exit_that_watch_missed() {
     harness.observe(&running(1));
     harness.step_after(1);
     // The watch missed the exit of the first and all events of the second; the deletions contain their last state.
-    harness.apply(Change::Pods(PodChange::Deleted(version(failed(1, 52), 8).observation())));
-    harness.apply(Change::Pods(PodChange::Deleted(version(failed(2, 137), 9).observation())));
+    harness.apply(PodChange::Deleted(version(failed(1, 52), 8).observation()));
+    harness.apply(PodChange::Deleted(version(failed(2, 137), 9).observation()));
     let exits = harness.step_after(2).exits;
     let reported: Vec<(String, Cause, Option<i32>)> =
         exits.iter().map(|exit| (exit.executor.name.to_string(), exit.cause, exit.exit_code())).collect();
@@ -476,7 +476,7 @@ fn deletion_event_reports_exit_that_watch_missed() {
     // A late event does not restore it, and the deletion of another pod with that name does not remove the executor.
     harness.observe(&version(running(1), 7));
     harness.observe(&version(running(3), 12));
-    harness.apply(Change::Pods(PodChange::Deleted(version(executor(3).stored("another"), 11).observation())));
+    harness.apply(PodChange::Deleted(version(executor(3).stored("another"), 11).observation()));
     assert!(harness.step_after(2).exits.is_empty());
     assert_eq!(harness.controller.snapshot().app("default", APP).unwrap().executors().len(), 1);
 }
@@ -488,7 +488,7 @@ fn stale_list_does_not_restore_deleted_executor() {
     harness.observe(&failed(1, 137));
     harness.step_after(1);
     harness.delete_pod("nb-exec-1", "e1");
-    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), running(1).observation()])));
+    harness.apply(PodChange::Listed(vec![driver().observation(), running(1).observation()]));
     assert!(harness.controller.snapshot().app("default", APP).unwrap().executors().is_empty());
 }
 
@@ -499,7 +499,7 @@ fn exit_whose_confirmation_is_overtaken_by_a_deletion_that_finds_no_pod_is_repor
     harness.observe(&driver());
     harness.observe(&version(running(1), 8));
     harness.step_after(1);
-    harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 9).observation())));
+    harness.apply(PodChange::Deleted(version(running(1), 9).observation()));
     let reads = harness.step_after(1).lookups;
     let read = reads.into_iter().find(|read| matches!(read, Lookup::Labelled(_))).unwrap();
     harness.delete_pod("nb-exec-1", "e1");
@@ -517,7 +517,7 @@ fn answer_older_than_the_last_list_does_not_restore_deleted_executor() {
     harness.observe(&version(failed(1, 1), 10));
     assert_eq!(harness.step_after(1).exits.len(), 1);
     let now = harness.now();
-    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation()])));
+    harness.apply(PodChange::Listed(vec![driver().observation()]));
     harness.controller.bookmark("15", now);
     let labelled = |at| Change::Pods(PodChange::Observed(version(failed(1, 1), at).observation()));
     let (late, newer) = (labelled(12), labelled(16));

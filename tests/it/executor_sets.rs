@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use spark_usher::reason::Reason;
 use spark_usher::signature::Key;
-use spark_usher::snapshot::{Change, RelatedChange};
+use spark_usher::snapshot::RelatedChange;
 
 const GROUP: &str = "nb-driver-f33e32ff";
 
 /// A victim on Volcano with a labelled driver, which wants three executors and has this many, and replicas that sign.
-fn victim(executors: u32) -> Cluster {
-    let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
+fn victim(executors: u32) -> GangCluster {
+    let mut cluster = GangCluster::volcano();
+    cluster.snapshot.apply(RelatedChange::SigningKey(Some(signing_key())));
     cluster.driver("spark.executor.instances=3");
     for id in 1..=executors {
         cluster.executor(id, "Pending");
@@ -36,7 +36,7 @@ fn forged(name: &str, id: u32) -> PodBuilder {
         .phase("Running")
 }
 
-fn spec(cluster: &Cluster) -> Value {
+fn spec(cluster: &GangCluster) -> Value {
     cluster.groups()[GROUP].clone()
 }
 
@@ -89,11 +89,11 @@ fn recreated_driver_owns_podgroup_while_old_executor_terminates() {
 
 #[test]
 fn forged_statefulset_owner_does_not_change_podgroup() {
-    let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
+    let mut cluster = GangCluster::volcano();
+    cluster.snapshot.apply(RelatedChange::SigningKey(Some(signing_key())));
     cluster.observe(&driver().ip("10.0.0.1"));
     let controller = "system:serviceaccount:kube-system:statefulset-controller";
-    let admitted = |name: &str, host: &str, by: &str, cluster: &Cluster| {
+    let admitted = |name: &str, host: &str, by: &str, cluster: &GangCluster| {
         let pod = pod(name).executor_of(APP, 0).label("spark-exec-id", "EXECID").driver_url(host);
         let pod = pod.owned_by("StatefulSet", "set", "set-uid");
         let outcome = answer(&pod.created_by(by), &cluster.snapshot, &cluster.policies);
@@ -102,8 +102,9 @@ fn forged_statefulset_owner_does_not_change_podgroup() {
     let first = admitted("set-0", "10.0.0.1", controller, &cluster);
     let group = first.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str().unwrap().to_owned();
     cluster.observe(&first).settle();
-    let owner =
-        |cluster: &Cluster| cluster.snapshot.groups.values().map(|g| g.owner.clone().unwrap().uid).collect::<Vec<_>>();
+    let owner = |cluster: &GangCluster| {
+        cluster.snapshot.groups.values().map(|g| g.owner.clone().unwrap().uid).collect::<Vec<_>>()
+    };
     assert_eq!(owner(&cluster).iter().map(|uid| &**uid).collect::<Vec<_>>(), [DRIVER_UID]);
     let before = cluster.groups()[&group].clone();
     // The same owner, claimed by a user whose executor connects to the user's own driver.
@@ -121,16 +122,16 @@ fn forged_statefulset_owner_does_not_change_podgroup() {
 #[test]
 fn executors_without_valid_signature_keep_their_podgroup() {
     // Unsigned, under a policy whose gang names contain no driver: no replica can compute the name again.
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     let unsigned = answer(&executor(1).created_by("edge"), &cluster.snapshot, &cluster.policies);
-    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
+    cluster.snapshot.apply(RelatedChange::SigningKey(Some(signing_key())));
     let pod = PodBuilder(unsigned.object).stored("e1").phase("Pending");
     let group = pod.0["metadata"]["annotations"]["scheduling.k8s.io/group-name"].as_str().unwrap().to_owned();
     cluster.observe(&pod).settle();
     assert!(cluster.groups().contains_key(&group));
     // A new key proves nothing about earlier executors; their PodGroup stays as long as they name it.
     let mut cluster = victim(2);
-    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(Key::new(&[9; 32])))));
+    cluster.snapshot.apply(RelatedChange::SigningKey(Some(Key::new(&[9; 32]))));
     cluster.settle();
     assert_eq!(spec(&cluster)["minMember"], 3);
     assert!(!cluster.has_reason(Reason::GroupDeleted));
@@ -138,8 +139,8 @@ fn executors_without_valid_signature_keep_their_podgroup() {
 
 #[test]
 fn foreign_driver_label_does_not_hide_driver_of_same_creator() {
-    let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
+    let mut cluster = GangCluster::volcano();
+    cluster.snapshot.apply(RelatedChange::SigningKey(Some(signing_key())));
     // An account that creates the driver and its executors for another client.
     let policies = only_never(policy("volcano"), &["syncer"]);
     let driver_outcome = answer(&pod("nb-driver").driver_of(APP).created_by("syncer"), &cluster.snapshot, &policies);

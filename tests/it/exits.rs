@@ -15,7 +15,7 @@ use spark_usher::lifecycle::cause::Cause;
 use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint, Gap, Gaps};
 use spark_usher::planning::Action;
 use spark_usher::policy::Finished;
-use spark_usher::snapshot::{Change, PodChange, RelatedChange, ServedApis, Watched};
+use spark_usher::snapshot::{PodChange, RelatedChange, ServedApis, Watched};
 use spark_usher::spark::ids::PodKey;
 use spark_usher::time::Now;
 
@@ -110,7 +110,7 @@ fn exit_in_gap_of_checkpoint_is_reported_unless_leaders_list_contained_it() {
     assert_eq!(reported_exits(&mut harness), [(1, true)]);
     // The version of its deletion shows that the list contained it.
     let mut harness = follower();
-    harness.apply(Change::Pods(PodChange::Deleted(version(failed(1, 137), 10).deleting().observation())));
+    harness.apply(PodChange::Deleted(version(failed(1, 137), 10).deleting().observation()));
     harness.step_after(1);
     take_over(&mut harness, found(15));
     assert_eq!(reported_exits(&mut harness), []);
@@ -174,9 +174,9 @@ fn restarted_with(pods: &[PodBuilder]) -> ControllerHarness {
 fn restarted_at(pods: &[PodBuilder], as_of: u32) -> ControllerHarness {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.controller = Controller::new(harness.at, Settings::default());
-    harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-    harness.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
-    harness.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::observation).collect())));
+    harness.apply(RelatedChange::Apis(ServedApis::default()));
+    harness.apply(RelatedChange::Namespaces(Watched::Listed(Vec::new())));
+    harness.apply(PodChange::Listed(pods.iter().map(PodBuilder::observation).collect()));
     let now = harness.now();
     harness.controller.bookmark(&as_of.to_string(), now);
     harness
@@ -384,7 +384,7 @@ fn exit_reported_after_lookup_is_not_repeated_by_late_watch() {
         harness.observe(&version(running(9), 10 + second));
         assert!(harness.step_after(1).exits.is_empty());
     }
-    harness.apply(Change::Pods(PodChange::Deleted(version(failed(1, 137), 395).observation())));
+    harness.apply(PodChange::Deleted(version(failed(1, 137), 395).observation()));
     assert_eq!(reported_exits(&mut harness), []);
 }
 
@@ -394,7 +394,7 @@ fn exit_is_reported_if_another_pod_has_its_name() {
     let replaced = |harness: &mut ControllerHarness| {
         let again = version(running(1).stored("again"), 31);
         let all = [version(driver(), 2), again, version(running(9), 25)];
-        harness.apply(Change::Pods(PodChange::Listed(all.iter().map(PodBuilder::observation).collect())));
+        harness.apply(PodChange::Listed(all.iter().map(PodBuilder::observation).collect()));
         let now = harness.now();
         harness.controller.bookmark("40", now);
     };
@@ -423,9 +423,9 @@ fn exit_labelled_by_driver_while_no_replica_ran_is_reported() {
     let started = |pod: PodBuilder| {
         let mut harness = ControllerHarness::new(Finished::Label);
         harness.controller = Controller::new(harness.at, Settings::default());
-        harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-        harness.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
-        harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), pod.observation()])));
+        harness.apply(RelatedChange::Apis(ServedApis::default()));
+        harness.apply(RelatedChange::Namespaces(Watched::Listed(Vec::new())));
+        harness.apply(PodChange::Listed(vec![driver().observation(), pod.observation()]));
         let now = harness.now();
         harness.controller.bookmark("50", now);
         take_over(&mut harness, after_kill(20, 51));
@@ -549,7 +549,7 @@ fn lookup_result_after_close_changes_neither_exits_nor_checkpoint() {
     harness.observe(&driver());
     harness.observe(&running(1).spec("nodeName", "n"));
     harness.step_after(1);
-    harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").observation())));
+    harness.apply(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").observation()));
     let lookup = harness.step_after(1).lookups.remove(0);
     let now = harness.now();
     assert!(harness.controller.close(now, harness.leader_state).is_empty());

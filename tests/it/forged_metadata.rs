@@ -8,7 +8,7 @@ use spark_usher::annotations::Override;
 use spark_usher::gang::{Membership, Shape, TABLE};
 use spark_usher::policy::{Pattern, Policies, Policy, Replace, Validate};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, PodChange, RelatedChange, Snapshot};
+use spark_usher::snapshot::{PodChange, RelatedChange, Snapshot};
 
 /// A policy for this scheduler that enforces, with all settings that a forger may try to change.
 fn policies(kind: &str, queue: &str) -> Policies {
@@ -263,7 +263,7 @@ fn policy_changed_to_none_still_signs_executors_of_running_application() {
         // The previous executor is deleted; the application's scheduling fields are still known.
         let deleted = format!("nb-exec-{}", id - 1);
         let uid = snapshot.executor("default", &deleted).unwrap().1.uid.clone();
-        snapshot.apply(Change::Pods(PodChange::Gone(spark_usher::spark::ids::PodKey::new("default", &deleted), uid)));
+        snapshot.apply(PodChange::Gone(spark_usher::spark::ids::PodKey::new("default", &deleted), uid));
     }
 }
 
@@ -310,9 +310,9 @@ fn signing_key_that_arrives_later_verifies_observed_executors() {
     let first = admitted(1, &signing(), &policies);
     let mut late = snapshot_with(&[driver(), first.clone()]);
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
-    late.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
+    late.apply(RelatedChange::SigningKey(Some(signing_key())));
     assert!(late.executor("default", "nb-exec-1").unwrap().1.is_proven);
-    late.apply(Change::Related(RelatedChange::SigningKey(Some(spark_usher::signature::Key::new(&[8; 32])))));
+    late.apply(RelatedChange::SigningKey(Some(spark_usher::signature::Key::new(&[8; 32]))));
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
     // For another application, the same signature proves nothing.
     let other_app = observed_with_key(&[first.label("spark-app-selector", "spark-other")]);

@@ -14,8 +14,7 @@ use spark_usher::gang::{GangScheduler, Shape};
 use spark_usher::reason::Reason;
 use spark_usher::reconcile::ApplicationState;
 use spark_usher::snapshot::{
-    Change, Conf, DriverPod, Group, GroupApi, GroupKey, PodChange, ReferencedPod, RelatedChange, ServedApis, Snapshot,
-    Watched,
+    Conf, DriverPod, Group, GroupApi, GroupKey, PodChange, ReferencedPod, RelatedChange, ServedApis, Snapshot, Watched,
 };
 use spark_usher::spark::conf::{Allocation, AppConf};
 use spark_usher::spark::ids::{AppKey, PodKey};
@@ -23,9 +22,9 @@ use spark_usher::spark::ids::{AppKey, PodKey};
 // ---- creation ----
 
 /// The pod `notebook` is read by name.
-fn reference(cluster: &mut Cluster, pod: &PodBuilder) {
+fn reference(cluster: &mut GangCluster, pod: &PodBuilder) {
     let key = PodKey::new("default", "notebook");
-    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(key, referenced_pod(pod), vec![])));
+    cluster.snapshot.apply(RelatedChange::Referenced(key, referenced_pod(pod), vec![]));
 }
 
 #[test]
@@ -33,7 +32,7 @@ fn pod_group_is_created_for_executors_that_name_it() {
     let mut policy = policy("volcano");
     policy.queue = Some("analytics".into());
     policy.executor_class = Some("batch".into());
-    let mut cluster = Cluster::new(policy);
+    let mut cluster = GangCluster::new(policy);
     cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
     let groups = cluster.groups();
     assert_eq!(
@@ -50,14 +49,14 @@ fn pod_group_is_created_for_executors_that_name_it() {
 fn kube_batch_pod_group_contains_queue() {
     let mut policy = policy("kube-batch");
     policy.queue = Some("analytics".into());
-    let mut cluster = Cluster::new(policy);
+    let mut cluster = GangCluster::new(policy);
     cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
     assert_eq!(cluster.groups()[&format!("nb-driver-{APP8}")], json!({"minMember": 3, "queue": "analytics"}));
 }
 
 #[test]
 fn min_resources_sum_requests_including_sidecars_and_devices() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.executor.instances=2");
     let mut pod = executor(1).requests(json!({"cpu": "500m", "memory": "2Gi"}));
     pod.0["spec"]["containers"]
@@ -74,8 +73,8 @@ fn min_resources_sum_requests_including_sidecars_and_devices() {
 fn every_pod_group_api_version_gets_requested_member_count() {
     for row in spark_usher::gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
         for version in 0..row.apis.len() {
-            let mut cluster = Cluster::new(policy(row.kind));
-            cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, version))));
+            let mut cluster = GangCluster::new(policy(row.kind));
+            cluster.snapshot.apply(RelatedChange::Apis(serving(row, version)));
             cluster.driver("spark.executor.instances=3").executor(1, "Pending").executor(2, "Pending").settle();
             assert_eq!(cluster.count(), 3, "{} {}", row.kind, row.apis[version].api_version());
         }
@@ -85,7 +84,7 @@ fn every_pod_group_api_version_gets_requested_member_count() {
 #[test]
 fn schedulers_without_pod_groups_get_none() {
     for kind in ["none", "yunikorn", "kueue", "kai"] {
-        let mut cluster = Cluster::new(policy(kind));
+        let mut cluster = GangCluster::new(policy(kind));
         cluster.driver("spark.executor.instances=3").executor(1, "Pending").settle();
         assert!(cluster.groups().is_empty(), "{kind}");
     }
@@ -95,7 +94,7 @@ fn schedulers_without_pod_groups_get_none() {
 fn app_shape_creates_pod_group_with_all_resources_before_executors_exist() {
     let mut policy = policy("volcano");
     policy.gang.shape = Shape::App;
-    let mut cluster = Cluster::new(policy);
+    let mut cluster = GangCluster::new(policy);
     cluster.driver("spark.executor.instances=3").settle();
     let spec = cluster.groups().into_values().next().unwrap();
     assert_eq!(spec["minMember"], 1);
@@ -106,8 +105,8 @@ fn app_shape_creates_pod_group_with_all_resources_before_executors_exist() {
 
 #[test]
 fn volcano_that_denies_early_pods_yields_warning_and_event() {
-    let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::Related(RelatedChange::EarlyPods(Some("v1.11.0".into()))));
+    let mut cluster = GangCluster::volcano();
+    cluster.snapshot.apply(RelatedChange::EarlyPods(Some("v1.11.0".into())));
     let admitted = by_driver(&driver(), &cluster.snapshot, &cluster.policies);
     assert!(admitted.decision.allowed);
     let warning = admitted.response["warnings"][0].as_str().unwrap();
@@ -121,8 +120,8 @@ fn volcano_that_denies_early_pods_yields_warning_and_event() {
     for (kind, shape) in [("native", Shape::Executors), ("volcano", Shape::Pods)] {
         let mut policy = policy(kind);
         policy.gang.shape = shape;
-        let mut cluster = Cluster::new(policy);
-        cluster.snapshot.apply(Change::Related(RelatedChange::EarlyPods(Some("v1.11.0".into()))));
+        let mut cluster = GangCluster::new(policy);
+        cluster.snapshot.apply(RelatedChange::EarlyPods(Some("v1.11.0".into())));
         cluster.driver("spark.executor.instances=3").settle();
         assert!(!cluster.has_reason(Reason::EarlyPodsRefused), "{kind}");
         let reasons = by_driver(&driver(), &cluster.snapshot, &cluster.policies).decision.reasons;
@@ -132,11 +131,11 @@ fn volcano_that_denies_early_pods_yields_warning_and_event() {
 
 #[test]
 fn no_pod_group_without_discovery_and_unserved_api_is_reported() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.snapshot.apis = None;
     cluster.driver("").executor(1, "Pending").settle();
     assert!(cluster.groups().is_empty() && cluster.reasons.is_empty());
-    cluster.snapshot.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
+    cluster.snapshot.apply(RelatedChange::Apis(ServedApis::default()));
     cluster.settle();
     assert!(cluster.groups().is_empty() && cluster.has_reason(Reason::GroupApiNotServed));
     assert!(cluster.messages[0].contains("scheduling.volcano.sh/v1beta1"), "{:?}", cluster.messages);
@@ -146,7 +145,7 @@ fn no_pod_group_without_discovery_and_unserved_api_is_reported() {
 
 #[test]
 fn dynamic_application_lowers_started_gang_to_one_without_resources() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3");
     cluster.executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 3);
@@ -175,14 +174,14 @@ fn dynamic_application_lowers_started_gang_to_one_without_resources() {
 
 #[test]
 fn lowered_min_member_is_raised_and_unmutated_executors_lower_it() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.executor.instances=5").executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 5);
     // A client lowered it.
     let mut group = (**cluster.snapshot.groups.values().next().unwrap()).clone();
     group.spec["minMember"] = json!(1);
     let key = cluster.snapshot.groups.keys().next().unwrap().clone();
-    cluster.snapshot.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
+    cluster.snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group)));
     cluster.settle();
     assert!(cluster.count() == 5 && cluster.has_reason(Reason::GangRaised));
     for id in 2..=4 {
@@ -200,7 +199,7 @@ fn lowered_min_member_is_raised_and_unmutated_executors_lower_it() {
 
 #[test]
 fn spark_3_0_gang_has_size_of_allocation_batch() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.executor.instances=12\nspark.kubernetes.allocation.batch.size=5");
     for id in 1..=5 {
         let mut pod = executor(id);
@@ -213,13 +212,13 @@ fn spark_3_0_gang_has_size_of_allocation_batch() {
 
 #[test]
 fn two_applications_of_one_driver_pod_get_separate_pod_groups() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     let notebook = pod("nb-driver").stored(DRIVER_UID).phase("Running").annotation("spark-usher.io/min-member", "2");
-    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+    cluster.snapshot.apply(RelatedChange::Referenced(
         PodKey::new("default", "nb-driver"),
         referenced_pod(&notebook),
         vec![],
-    )));
+    ));
     cluster.executor(1, "Pending").settle();
     let second = pod("b-exec-1").executor_of("spark-b", 1);
     let admitted = by_driver(&second, &cluster.snapshot, &cluster.policies).object.into_pod();
@@ -241,7 +240,7 @@ fn two_applications_of_one_driver_pod_get_separate_pod_groups() {
 
 #[test]
 fn resubmitted_driver_name_recreates_pod_group() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.executor.instances=3").executor(1, "Running").settle();
     // The same name and the same application id, as with a configured spark.app.id.
     cluster.delete_pod(1);
@@ -256,7 +255,7 @@ fn resubmitted_driver_name_recreates_pod_group() {
 
 #[test]
 fn unknown_gang_size_sets_min_member_one_and_is_reported() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     for id in 1..=4 {
         cluster.executor(id, "Pending").settle();
     }
@@ -268,7 +267,7 @@ fn unknown_gang_size_sets_min_member_one_and_is_reported() {
 /// Spark's defaults would be a gang of two, and 1408Mi for each executor.
 #[test]
 fn settings_that_cannot_be_read_make_size_unknown_and_are_reported() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.executor.instances=${spark.x}").executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 1);
     assert!(cluster.has_reason(Reason::GangSizeUnknown));
@@ -277,7 +276,7 @@ fn settings_that_cannot_be_read_make_size_unknown_and_are_reported() {
     let spec_of = |settings: &str| {
         let mut policy = policy("volcano");
         policy.gang.shape = Shape::App;
-        let mut cluster = Cluster::new(policy);
+        let mut cluster = GangCluster::new(policy);
         cluster.driver(settings).settle();
         let spec = cluster.groups().into_values().next().unwrap();
         (spec["minResources"]["memory"].as_str().unwrap().to_owned(), cluster.messages)
@@ -291,7 +290,7 @@ fn settings_that_cannot_be_read_make_size_unknown_and_are_reported() {
 
 #[test]
 fn min_member_above_target_is_clamped_and_reported() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.observe(&driver().conf_map("c").annotation("spark-usher.io/min-member", "50"));
     cluster.conf(DRIVER_UID, "spark.executor.instances=3").executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 3);
@@ -300,7 +299,7 @@ fn min_member_above_target_is_clamped_and_reported() {
 
 #[test]
 fn other_resource_profiles_are_not_counted() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.executor.instances=2").executor(1, "Pending");
     let gpu = executor(2).label("spark-exec-resourceprofile-id", "1").requests(json!({"cpu": "64"}));
     let admitted = by_driver(&gpu, &cluster.snapshot, &cluster.policies).object.into_pod();
@@ -313,9 +312,9 @@ fn other_resource_profiles_are_not_counted() {
 #[test]
 fn immutable_min_count_uses_minimum_executors_and_stuck_gang_is_reported() {
     let native = |conf: &str| {
-        let mut cluster = Cluster::new(policy("native"));
+        let mut cluster = GangCluster::new(policy("native"));
         let row = GangScheduler::of_kind("native").unwrap();
-        cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, 1))));
+        cluster.snapshot.apply(RelatedChange::Apis(serving(row, 1)));
         assert!(!row.apis[1].count_mutable);
         cluster.driver(conf);
         cluster
@@ -338,10 +337,10 @@ fn immutable_min_count_uses_minimum_executors_and_stuck_gang_is_reported() {
 
 #[test]
 fn explicit_min_member_is_applied_to_immutable_count() {
-    let mut cluster = Cluster::new(policy("native"));
+    let mut cluster = GangCluster::new(policy("native"));
     let row = GangScheduler::of_kind("native").unwrap();
     let fixed = row.apis.iter().position(|api| !api.count_mutable).unwrap();
-    cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, fixed))));
+    cluster.snapshot.apply(RelatedChange::Apis(serving(row, fixed)));
     // A client-mode driver: its configuration is unknown.
     cluster.observe(&driver().annotation("spark-usher.io/min-member", "3"));
     cluster.executor(1, "Pending").settle();
@@ -353,7 +352,7 @@ fn explicit_min_member_is_applied_to_immutable_count() {
 
 #[test]
 fn group_name_of_volcano_controller_creates_no_pod_group() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     let uid = DRIVER_UID;
     // As Volcano's controller changes it.
     let driver = driver()
@@ -373,8 +372,8 @@ fn group_name_of_volcano_controller_creates_no_pod_group() {
 
 #[test]
 fn foreign_driver_claiming_application_does_not_change_pod_group() {
-    let mut cluster = Cluster::volcano();
-    cluster.snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
+    let mut cluster = GangCluster::volcano();
+    cluster.snapshot.apply(RelatedChange::SigningKey(Some(signing_key())));
     cluster.driver("spark.executor.instances=3");
     cluster.executor(1, "Pending").settle();
     assert_eq!(cluster.count(), 3);
@@ -401,7 +400,7 @@ fn foreign_driver_claiming_application_does_not_change_pod_group() {
 
 #[test]
 fn pod_group_is_deleted_after_driver_and_executors_finish() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.executor.instances=1").executor(1, "Running").settle();
     cluster.observe(&driver().phase("Succeeded")).settle();
     assert_eq!(cluster.groups().len(), 1, "an executor still names it");
@@ -412,7 +411,7 @@ fn pod_group_is_deleted_after_driver_and_executors_finish() {
 
 #[test]
 fn pod_group_with_unknown_driver_is_deleted_after_delay() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.observe(&{
         let legacy = answer(
             &executor(1).created_by("system:serviceaccount:default:spark"),
@@ -435,7 +434,7 @@ fn pod_group_with_unknown_driver_is_deleted_after_delay() {
 
 #[test]
 fn executor_with_existing_group_name_gets_no_pod_group() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.executor.instances=3");
     let in_group = executor(1).annotation("scheduling.k8s.io/group-name", "theirs");
     let admitted = by_driver(&in_group, &cluster.snapshot, &cluster.policies).object.into_pod();
@@ -445,12 +444,10 @@ fn executor_with_existing_group_name_gets_no_pod_group() {
 
 #[test]
 fn pod_groups_of_other_applications_are_not_changed() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     let key = GroupKey { namespace: "default".into(), name: "other".into(), scheduler: "volcano" };
     let other = Group { uid: "o".into(), selector: Some("spark-other".into()), ..pod_group(7) };
-    cluster
-        .snapshot
-        .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), other))));
+    cluster.snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), other)));
     cluster.driver("spark.executor.instances=2").executor(1, "Running").settle();
     cluster.delete_pod(1).observe(&driver().phase("Failed")).settle();
     assert!(cluster.snapshot.groups.contains_key(&key));
@@ -463,10 +460,10 @@ fn relist_of_pod_groups_keeps_those_of_other_schedulers() {
     let key = |name: &str, scheduler| GroupKey { namespace: "default".into(), name: name.into(), scheduler };
     let group = || pod_group(1);
     let stored = |name, scheduler| RelatedChange::Groups(scheduler, Watched::Upserted(key(name, scheduler), group()));
-    snapshot.apply(stored("a", "volcano").into());
-    snapshot.apply(stored("b", "native").into());
+    snapshot.apply(stored("a", "volcano"));
+    snapshot.apply(stored("b", "native"));
     let listed = Watched::Listed(vec![(key("c", "volcano"), group())]);
-    let touched = snapshot.apply(RelatedChange::Groups("volcano", listed).into());
+    let touched = snapshot.apply(RelatedChange::Groups("volcano", listed));
     assert_eq!(snapshot.groups.keys().map(|key| &*key.name).collect::<Vec<_>>(), ["b", "c"]);
     assert!(touched.touched.contains(&AppKey::new("default", APP)));
 }
@@ -475,7 +472,7 @@ fn relist_of_pod_groups_keeps_those_of_other_schedulers() {
 
 #[test]
 fn orphan_is_adopted_by_driver_at_its_driver_url() {
-    let mut cluster = Cluster::new(policy("none"));
+    let mut cluster = GangCluster::new(policy("none"));
     let orphan = executor(1).driver_url("10.0.0.7").stored("e1").phase("Running");
     cluster.observe(&driver().ip("10.0.0.7")).observe(&orphan).settle();
     let (_, adopted) = cluster.snapshot.executor("default", "nb-exec-1").unwrap();
@@ -485,7 +482,7 @@ fn orphan_is_adopted_by_driver_at_its_driver_url() {
 
 #[test]
 fn orphan_is_not_adopted_by_driver_with_matching_label_only() {
-    let mut cluster = Cluster::new(policy("none"));
+    let mut cluster = GangCluster::new(policy("none"));
     let orphan = executor(1).driver_url("10.0.0.9").stored("e1").phase("Running");
     cluster.observe(&driver().ip("10.0.0.7")).observe(&orphan).settle();
     assert!(!cluster.has_reason(Reason::Adopted));
@@ -495,7 +492,7 @@ fn orphan_is_not_adopted_by_driver_with_matching_label_only() {
 fn orphan_is_not_adopted_by_pending_deleting_or_replaced_driver_or_with_volcano_or_skip() {
     let orphan = executor(1).driver_url("10.0.0.7").stored("e1").phase("Pending");
     let is_refused = |driver: &PodBuilder, orphan: &PodBuilder| {
-        let mut cluster = Cluster::new(policy("none"));
+        let mut cluster = GangCluster::new(policy("none"));
         cluster.observe(&driver.clone().ip("10.0.0.7")).observe(orphan).settle();
         assert!(!cluster.has_reason(Reason::Adopted));
         cluster.has_reason(Reason::AdoptionRefused)
@@ -513,7 +510,7 @@ fn orphan_is_not_adopted_by_pending_deleting_or_replaced_driver_or_with_volcano_
 
 #[test]
 fn executor_is_adopted_after_lookup_of_annotated_driver_unless_driver_is_foreign() {
-    let mut cluster = Cluster::new(policy("none"));
+    let mut cluster = GangCluster::new(policy("none"));
     let annotated =
         executor(1).annotation("spark-usher.io/driver", "driver-url/notebook/n1").stored("e1").phase("Running");
     cluster.observe(&annotated).settle();
@@ -526,7 +523,7 @@ fn executor_is_adopted_after_lookup_of_annotated_driver_unless_driver_is_foreign
     cluster.settle();
     assert!(cluster.has_reason(Reason::Adopted));
     let foreign = pod("notebook").label("spark-app-selector", "spark-x").stored("n1").phase("Running");
-    let mut cluster = Cluster::new(policy("none"));
+    let mut cluster = GangCluster::new(policy("none"));
     cluster.observe(&annotated);
     reference(&mut cluster, &foreign);
     cluster.settle();
@@ -542,7 +539,7 @@ fn orphan_is_not_adopted_by_pod_that_has_the_address_of_its_deleted_driver() {
     };
     let orphan = created(executor(1).driver_url("10.0.0.7").stored("e1").phase("Running"), "2026-11-20T12:00:00Z");
     for (at, is_adopted) in [("2026-11-20T11:59:59Z", true), ("2026-11-20T12:00:01Z", false)] {
-        let mut cluster = Cluster::new(policy("none"));
+        let mut cluster = GangCluster::new(policy("none"));
         cluster.observe(&orphan);
         reference(&mut cluster, &created(pod("notebook").stored("n1").phase("Running").ip("10.0.0.7"), at));
         cluster.settle();
@@ -555,15 +552,15 @@ fn orphan_is_not_adopted_by_pod_that_has_the_address_of_its_deleted_driver() {
 
 #[test]
 fn deleted_driver_adopts_no_executor() {
-    let mut cluster = Cluster::new(policy("none"));
+    let mut cluster = GangCluster::new(policy("none"));
     cluster.observe(
         &executor(1).annotation("spark-usher.io/driver", "app-selector/notebook/n1").stored("e1").phase("Running"),
     );
-    cluster.snapshot.apply(Change::Related(RelatedChange::Referenced(
+    cluster.snapshot.apply(RelatedChange::Referenced(
         PodKey::new("default", "notebook"),
         ReferencedPod::Absent,
         vec![],
-    )));
+    ));
     cluster.settle();
     assert!(cluster.has_reason(Reason::AdoptionRefused) && !cluster.has_reason(Reason::Adopted));
 }
@@ -572,7 +569,7 @@ fn deleted_driver_adopts_no_executor() {
 
 #[test]
 fn driver_configuration_is_read_once_and_only_if_enabled() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.observe(
         &by_driver(&driver().conf_map("the-map"), &cluster.snapshot, &cluster.policies)
             .object
@@ -583,11 +580,11 @@ fn driver_configuration_is_read_once_and_only_if_enabled() {
     let pod_key = PodKey::new("default", "nb-driver");
     let lookups = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(lookups, [Lookup::Conf(pod_key.clone(), DRIVER_UID.into(), "the-map".into())]);
-    cluster.snapshot.apply(Change::Related(RelatedChange::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![])));
+    cluster.snapshot.apply(RelatedChange::Conf(pod_key, DRIVER_UID.into(), Conf::Unreadable, vec![]));
     assert!(missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]).is_empty());
     let mut off = policy("volcano");
     off.gang.read_spark_conf = false;
-    let mut cluster = Cluster::new(off);
+    let mut cluster = GangCluster::new(off);
     cluster.observe(
         &by_driver(&driver().conf_map("m"), &cluster.snapshot, &cluster.policies)
             .object
@@ -600,7 +597,7 @@ fn driver_configuration_is_read_once_and_only_if_enabled() {
 
 #[test]
 fn driver_url_address_is_looked_up_without_other_evidence() {
-    let mut cluster = Cluster::new(policy("none"));
+    let mut cluster = GangCluster::new(policy("none"));
     cluster.observe(&executor(1).driver_url("10.1.2.3").stored("e1").phase("Running"));
     let lookups = missing(&cluster.snapshot, &cluster.app, &cluster.policies, &[]);
     assert_eq!(lookups, [Lookup::Address("default".into(), "10.1.2.3".into())]);
@@ -615,10 +612,10 @@ fn driver_url_address_is_looked_up_without_other_evidence() {
 
 #[test]
 fn configuration_is_removed_with_its_driver() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     cluster.driver("spark.executor.instances=3");
     assert_eq!(cluster.snapshot.confs.len(), 1);
-    cluster.snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-driver"), DRIVER_UID.into())));
+    cluster.snapshot.apply(PodChange::Gone(PodKey::new("default", "nb-driver"), DRIVER_UID.into()));
     assert!(cluster.snapshot.confs.is_empty() && cluster.snapshot.apps.is_empty());
     cluster.conf(DRIVER_UID, "late");
     assert!(cluster.snapshot.confs.is_empty(), "a late result is not stored");
@@ -626,15 +623,15 @@ fn configuration_is_removed_with_its_driver() {
 
 #[test]
 fn each_application_of_a_pod_has_its_own_configuration() {
-    let mut cluster = Cluster::volcano();
+    let mut cluster = GangCluster::volcano();
     let pod = PodKey::new("default", "nb-driver");
     cluster.observe(&driver().ip("10.0.0.5"));
-    let states = |cluster: &mut Cluster, app: &str, conf: &str| {
+    let states = |cluster: &mut GangCluster, app: &str, conf: &str| {
         let conf = Arc::new(AppConf::parse(conf));
         let key = AppKey::new("default", app);
-        cluster.snapshot.apply(Change::Related(RelatedChange::StatedConf(pod.clone(), DRIVER_UID.into(), key, conf)));
+        cluster.snapshot.apply(RelatedChange::StatedConf(pod.clone(), DRIVER_UID.into(), key, conf));
     };
-    let instances = |cluster: &Cluster, app: &str| {
+    let instances = |cluster: &GangCluster, app: &str| {
         let driver = cluster.snapshot.driver_pod("default", "nb-driver").unwrap();
         cluster.snapshot.conf(&AppKey::new("default", app), driver).map(|conf| conf.allocation)
     };
@@ -653,7 +650,7 @@ fn each_application_of_a_pod_has_its_own_configuration() {
         let conf = instances(&cluster, &format!("spark-{number:03}"));
         assert_eq!(conf, known.then_some(Ok(Allocation::Static { instances: 2 })), "{number}");
     }
-    cluster.snapshot.apply(Change::Pods(PodChange::Gone(pod.clone(), DRIVER_UID.into())));
+    cluster.snapshot.apply(PodChange::Gone(pod.clone(), DRIVER_UID.into()));
     assert!(cluster.snapshot.stated_confs.is_empty());
     states(&mut cluster, "spark-a", "");
     assert!(cluster.snapshot.stated_confs.is_empty(), "a late result is not stored");

@@ -5,10 +5,10 @@ use crate::support::*;
 use serde_json::{Value, json};
 use spark_usher::gang::{GangScheduler, Shape};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Group, Node, RelatedChange, Watched};
+use spark_usher::snapshot::{Group, Node, RelatedChange, Watched};
 
 /// Nodes n0, n1 … with this many cores; the first is suspect.
-fn nodes(cluster: &mut Cluster, cores: &[u32]) {
+fn nodes(cluster: &mut GangCluster, cores: &[u32]) {
     let node = |cores: &u32| {
         let json = json!({"metadata": {"uid": "n", "labels": {"cores": cores.to_string()}},
             "status": {"allocatable": {"cpu": cores.to_string(), "memory": "640Gi", "pods": "110"},
@@ -16,8 +16,8 @@ fn nodes(cluster: &mut Cluster, cores: &[u32]) {
         Node::read(&json.to_string()).unwrap()
     };
     let all = cores.iter().enumerate().map(|(i, cores)| (format!("n{i}").into(), node(cores))).collect();
-    cluster.snapshot.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(all))));
-    cluster.snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["n0".into()])));
+    cluster.snapshot.apply(RelatedChange::Nodes(Watched::Listed(all)));
+    cluster.snapshot.apply(RelatedChange::AvoidedNodes(vec!["n0".into()]));
 }
 
 /// An executor of two cores.
@@ -37,10 +37,10 @@ fn all_or_nothing() -> impl Iterator<Item = &'static GangScheduler> {
     all.filter(|row| row.shapes.contains(&Shape::Executors) && !row.apis.is_empty())
 }
 
-fn cluster(row: &GangScheduler, instances: u32) -> Cluster {
+fn cluster(row: &GangScheduler, instances: u32) -> GangCluster {
     let mut policy = policy(row.kind);
     policy.gang.shape = Shape::Executors;
-    let mut cluster = Cluster::new(policy);
+    let mut cluster = GangCluster::new(policy);
     cluster.driver(&format!("spark.executor.instances={instances}"));
     cluster
 }
@@ -108,7 +108,7 @@ fn replacement_in_a_started_gang_avoids_the_node() {
 fn executor_without_a_gang_needs_no_room_for_others() {
     let mut policy = policy("none");
     policy.gang.shape = Shape::Pods;
-    let mut cluster = Cluster::new(policy);
+    let mut cluster = GangCluster::new(policy);
     cluster.driver("spark.executor.instances=40");
     nodes(&mut cluster, &[16, 4, 4]);
     assert!(avoids(&by_driver(&sized(1), &cluster.snapshot, &cluster.policies).object));
@@ -119,20 +119,20 @@ fn executor_without_a_gang_needs_no_room_for_others() {
 fn unknown_room_or_size_is_no_reason_to_use_a_suspect_node() {
     let mut small = cluster(GangScheduler::of_kind("volcano").unwrap(), 4);
     list_nodes(&mut small.snapshot, &["n0", "n1", "n2"].map(|name| (name.to_owned(), vec![])));
-    small.snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["n0".into()])));
+    small.snapshot.apply(RelatedChange::AvoidedNodes(vec!["n0".into()]));
     assert!(avoids(&by_driver(&sized(1), &small.snapshot, &small.policies).object));
-    let mut unknown = Cluster::new(policy("volcano"));
+    let mut unknown = GangCluster::new(policy("volcano"));
     unknown.observe(&driver().stored(DRIVER_UID).phase("Running"));
     nodes(&mut unknown, &[16, 1, 1]);
     assert!(avoids(&by_driver(&sized(1), &unknown.snapshot, &unknown.policies).object));
 }
 
-fn gpu_nodes(cluster: &mut Cluster, count: usize) {
+fn gpu_nodes(cluster: &mut GangCluster, count: usize) {
     let json = json!({"metadata": {"uid": "n"}, "status": {"allocatable": {"cpu": "16", "nvidia.com/gpu": "1", "pods": "110"},
         "conditions": [{"type": "Ready", "status": "True"}]}});
     let all = (0..count).map(|i| (format!("n{i}").into(), Node::read(&json.to_string()).unwrap())).collect();
-    cluster.snapshot.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(all))));
-    cluster.snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["n0".into()])));
+    cluster.snapshot.apply(RelatedChange::Nodes(Watched::Listed(all)));
+    cluster.snapshot.apply(RelatedChange::AvoidedNodes(vec!["n0".into()]));
 }
 
 /// Daemons use no devices, and an executor that fills a node is placed on it.
@@ -153,10 +153,10 @@ fn devices_and_whole_nodes_count_as_room() {
 fn gang_by_annotations_needs_room_until_it_has_run() {
     let mut koordinator = policy("koordinator");
     koordinator.gang.membership = spark_usher::gang::Membership::Annotations;
-    let mut cluster = Cluster::new(koordinator);
+    let mut cluster = GangCluster::new(koordinator);
     cluster.driver("spark.executor.instances=9");
     nodes(&mut cluster, &[16, 9, 9]);
-    let check = |cluster: &Cluster| avoids(&by_driver(&sized(20), &cluster.snapshot, &cluster.policies).object);
+    let check = |cluster: &GangCluster| avoids(&by_driver(&sized(20), &cluster.snapshot, &cluster.policies).object);
     assert!(!check(&cluster));
     for id in 1..=9 {
         cluster.executor(id, "Running");
@@ -177,9 +177,7 @@ fn pod_group_of_an_earlier_application_says_nothing_about_this_gang() {
         cluster.snapshot.groups.iter().next().map(|(key, group)| (key.clone(), (**group).clone())).unwrap();
     let old = spark_usher::snapshot::Owner::of_pod("nb-driver".into(), "an-earlier-uid".into());
     for left in [Group { owner: Some(old), ..group.clone() }, Group { deleting: true, ..group }] {
-        cluster
-            .snapshot
-            .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), left))));
+        cluster.snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), left)));
         assert!(!avoids(&by_driver(&sized(9), &cluster.snapshot, &cluster.policies).object));
     }
 }
@@ -196,7 +194,7 @@ fn annotation_of_another_decision_is_removed_and_not_held_against_the_pod() {
     let second = by_driver(&PodBuilder(first), &cluster.snapshot, &cluster.policies);
     assert!(avoids(&second.object) && second.object["metadata"]["annotations"].get(key).is_none());
     // No node is suspect.
-    cluster.snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec![])));
+    cluster.snapshot.apply(RelatedChange::AvoidedNodes(vec![]));
     let forged = by_driver(&sized(2).annotation(key, "false"), &cluster.snapshot, &cluster.policies);
     assert!(forged.object["metadata"]["annotations"].get(key).is_none());
 }

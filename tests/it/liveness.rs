@@ -48,14 +48,14 @@ fn owned(id: u32, uid: &str) -> PodBuilder {
 
 fn absent(snapshot: &mut Snapshot, name: &str) {
     let pod = PodKey::new("default", name);
-    snapshot.apply(Change::Related(RelatedChange::Referenced(pod, ReferencedPod::Absent, vec![])));
+    snapshot.apply(RelatedChange::Referenced(pod, ReferencedPod::Absent, vec![]));
 }
 
 /// A pod without Spark's labels, which was read by name.
 fn referenced(snapshot: &mut Snapshot, pod: &PodBuilder) {
     let ObservedPod::Other(key, pod) = pod.observation() else { panic!("a labelled pod") };
     let pod = ReferencedPod::Present(pod.into());
-    snapshot.apply(Change::Related(RelatedChange::Referenced(key, pod, vec![])));
+    snapshot.apply(RelatedChange::Referenced(key, pod, vec![]));
 }
 
 fn notebook(ip: &str) -> PodBuilder {
@@ -163,7 +163,7 @@ fn stateful_set_that_names_a_driver_is_not_its_own_if_the_driver_itself_has_crea
     let workload = Workload { uid: "f1".into(), owner, replicas: Some(100_000) };
     let forged = executor(7).stored("e7").owned_by("StatefulSet", "forged", "f1");
     let mut snapshot = snapshot_with(&[driver(), forged]);
-    snapshot.apply(Change::Related(RelatedChange::Workload(set, Some(workload), vec![])));
+    snapshot.apply(RelatedChange::Workload(set, Some(workload), vec![]));
     let own = |snapshot: &Snapshot| {
         let app = snapshot.app("default", APP).unwrap().clone();
         let sets = liveness::shown_sets(&key(), &app, snapshot);

@@ -354,7 +354,7 @@ fn weaker_evidence_sets_driver_annotation_without_owner() {
     let mut by_service = known;
     let owner = spark_usher::snapshot::ServiceOwner { name: "nb-driver".into(), uid: DRIVER_UID.into() };
     let service = Watched::Upserted(PodKey::new("default", "nb-svc"), owner);
-    by_service.apply(RelatedChange::Services(service).into());
+    by_service.apply(RelatedChange::Services(service));
     let named = pod("x-exec-1").executor_of("spark-x", 1).driver_url("nb-svc.default.svc");
     let outcome = answer(&review(&named.0, legacy.clone()), &by_service, &volcano());
     assert_eq!(note(&outcome), Some(format!("driver-url/nb-driver/{DRIVER_UID}")));

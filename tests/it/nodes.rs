@@ -10,10 +10,10 @@ use spark_usher::leader::LeaderState;
 use spark_usher::nodes::FaultKind;
 use spark_usher::policy::{Finished, NodeSettings};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Node, PodChange, RelatedChange, Watched};
+use spark_usher::snapshot::{Node, PodChange, RelatedChange, Watched};
 use spark_usher::views;
 
-struct Cluster {
+struct NodeCluster {
     harness: ControllerHarness,
     version: u32,
     reports: Vec<NodeReport>,
@@ -27,8 +27,8 @@ fn node_name(number: usize) -> String {
     format!("node-{number}")
 }
 
-impl Cluster {
-    fn new(nodes: usize, settings: NodeSettings) -> Cluster {
+impl NodeCluster {
+    fn new(nodes: usize, settings: NodeSettings) -> NodeCluster {
         let mut harness = ControllerHarness::new(Finished::Report);
         harness.policies = harness.policies.clone().with_nodes(settings);
         let node = |uid: String| Node {
@@ -40,11 +40,11 @@ impl Cluster {
             labels: [].into(),
         };
         let all = (1..=nodes).map(|number| (node_name(number).into(), node(format!("uid-{number}")))).collect();
-        harness.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(all))));
+        harness.apply(RelatedChange::Nodes(Watched::Listed(all)));
         harness.step_after(1);
         let schedulers =
             [("default-scheduler", 12), ("yunikorn", 9)].map(|(name, count)| (name.to_owned(), count)).into();
-        Cluster { harness, version: 100, reports: Vec::new(), reads: 0, answers: true, schedulers }
+        NodeCluster { harness, version: 100, reports: Vec::new(), reads: 0, answers: true, schedulers }
     }
 
     /// An executor of this application on this node, with this status.
@@ -113,7 +113,7 @@ fn avoiding() -> NodeSettings {
 
 #[test]
 fn node_is_suspect_after_executors_of_two_applications_failed_and_is_reported_with_the_cure() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     cluster.fails("a", 1, 7, &out_of_cpu());
     cluster.fails("a", 2, 7, &out_of_cpu());
     assert_eq!(cluster.suspects(), [""; 0]);
@@ -158,7 +158,7 @@ fn node_is_suspect_after_executors_of_two_applications_failed_and_is_reported_wi
 
 #[test]
 fn broken_application_condemns_no_node_and_old_failures_do_not_count() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     for number in 1..=200 {
         cluster.fails("broken", number, 1 + (number as usize % 5), &out_of_cpu());
     }
@@ -189,7 +189,7 @@ fn what_a_pod_can_cause_itself_counts_only_if_its_application_runs_elsewhere() {
             "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}]}),
     ];
     for status in failing {
-        let mut cluster = Cluster::new(10, NodeSettings::default());
+        let mut cluster = NodeCluster::new(10, NodeSettings::default());
         for app in ["a", "b", "c"] {
             cluster.fails(app, 1, 3, &status);
         }
@@ -207,7 +207,7 @@ fn what_a_pod_can_cause_itself_counts_only_if_its_application_runs_elsewhere() {
 
 #[test]
 fn suspects_of_a_large_outage_are_judged_and_forgotten_in_turn() {
-    let mut cluster = Cluster::new(400, NodeSettings::default());
+    let mut cluster = NodeCluster::new(400, NodeSettings::default());
     // Three applications on three nodes each: all 300 nodes are suspect.
     let apps = |of: usize| ["a", "b", "c", "d"].map(|app| format!("{app}{of}"));
     for (of, app) in (0..100).flat_map(|of| apps(of).map(|app| (of, app))) {
@@ -223,7 +223,7 @@ fn suspects_of_a_large_outage_are_judged_and_forgotten_in_turn() {
         assert!(!cluster.suspects().iter().any(|node| (1..=3).any(|number| *node == node_name(of * 3 + number))));
     }
     assert_eq!(cluster.suspects().len(), 294);
-    let known = |cluster: &Cluster| cluster.harness.controller.nodes().nodes().count();
+    let known = |cluster: &NodeCluster| cluster.harness.controller.nodes().nodes().count();
     let mut counts = vec![known(&cluster)];
     for seconds in [3540].into_iter().chain([15; 12]) {
         cluster.harness.step_after(seconds);
@@ -237,7 +237,7 @@ fn suspects_of_a_large_outage_are_judged_and_forgotten_in_turn() {
 
 #[test]
 fn nothing_is_left_when_the_watch_of_nodes_is_turned_off() {
-    let mut cluster = Cluster::new(400, avoiding());
+    let mut cluster = NodeCluster::new(400, avoiding());
     for (node, app) in (1..=400).flat_map(|node| ["a", "b", "c"].map(|app| (node, format!("{app}{node}")))) {
         cluster.observe(&app, 1, node, &out_of_cpu());
     }
@@ -253,7 +253,7 @@ fn nothing_is_left_when_the_watch_of_nodes_is_turned_off() {
 #[test]
 fn executor_that_is_bound_and_not_started_counts_after_five_minutes() {
     for leader_state in [LeaderState::Leader, LeaderState::Follower] {
-        let mut cluster = Cluster::new(10, NodeSettings::default());
+        let mut cluster = NodeCluster::new(10, NodeSettings::default());
         cluster.harness.leader_state = leader_state;
         for app in ["a", "b", "c"] {
             cluster.observe(app, 2, 4, &json!({"phase": "Running"}));
@@ -268,7 +268,7 @@ fn executor_that_is_bound_and_not_started_counts_after_five_minutes() {
 
 #[test]
 fn faults_of_pods_and_of_applications_are_no_faults_of_nodes() {
-    let mut cluster = Cluster::new(10, NodeSettings::default());
+    let mut cluster = NodeCluster::new(10, NodeSettings::default());
     let terminated = |code: i32, reason: &str, message: &str| {
         json!({"phase": "Failed", "containerStatuses": [{"name": "main",
             "state": {"terminated": {"exitCode": code, "reason": reason, "message": message}}}]})
@@ -303,7 +303,7 @@ fn kubelets_words_name_the_kind_of_fault() {
     let faults: Vec<Value> = serde_json::from_str(include_str!("../fixtures/kubelet/faults.json")).unwrap();
     let mut named = std::collections::BTreeSet::new();
     for fault in faults {
-        let mut cluster = Cluster::new(10, NodeSettings::default());
+        let mut cluster = NodeCluster::new(10, NodeSettings::default());
         cluster.fails("a", 1, 3, &fault["status"]);
         cluster.run(70);
         let found: Vec<&str> = cluster.kinds(3).iter().map(|kind| kind.as_str()).collect();
@@ -318,7 +318,7 @@ fn kubelets_words_name_the_kind_of_fault() {
 
 #[test]
 fn share_of_the_cluster_bounds_how_many_nodes_are_avoided() {
-    let mut cluster = Cluster::new(40, avoiding());
+    let mut cluster = NodeCluster::new(40, avoiding());
     for node in [30, 10, 20] {
         for app in ["a", "b", "c"] {
             cluster.fails(app, u32::try_from(node).unwrap(), node, &out_of_cpu());
@@ -328,7 +328,7 @@ fn share_of_the_cluster_bounds_how_many_nodes_are_avoided() {
     // The first ones stay, so that the choice changes rarely.
     assert_eq!(cluster.avoided(), [node_name(10), node_name(30)]);
     // A node that is deleted is no longer suspect, and frees its place.
-    cluster.harness.apply(Change::Related(RelatedChange::Nodes(Watched::Removed(node_name(30).into()))));
+    cluster.harness.apply(RelatedChange::Nodes(Watched::Removed(node_name(30).into())));
     cluster.run(20);
     assert_eq!((cluster.suspects().len(), cluster.avoided()), (2, vec![node_name(10)]), "39 nodes: 5 % is one");
     // Turned off, nothing is avoided.
@@ -346,7 +346,7 @@ fn share_of_the_cluster_bounds_how_many_nodes_are_avoided() {
 #[test]
 fn executors_that_a_deleted_node_lost_make_nothing_suspect() {
     // An autoscaler, or a tenant who binds pods to a node that never existed.
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     let lost = json!({"phase": "Failed", "reason": "NodeLost", "message": "Node node-77 which was running the pod is unresponsive"});
     for app in ["a", "b", "c", "d"] {
         cluster.fails(app, 1, 77, &lost);
@@ -357,7 +357,7 @@ fn executors_that_a_deleted_node_lost_make_nothing_suspect() {
 
 #[test]
 fn made_up_nodes_displace_nothing() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     for app in ["a", "b", "c"] {
         cluster.fails(app, 1, 7, &out_of_cpu());
     }
@@ -374,7 +374,7 @@ fn made_up_nodes_displace_nothing() {
 
 #[test]
 fn job_that_is_submitted_again_is_one_application() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     for attempt in ["nightly-1f2e3d9a8b7c6d5e", "nightly-9a8b7c6d5e4f3a2b", "nightly-0011223344556677"] {
         cluster.fails(attempt, 1, 3, &out_of_cpu());
     }
@@ -385,7 +385,7 @@ fn job_that_is_submitted_again_is_one_application() {
 
 #[test]
 fn pod_that_exceeds_its_request_is_no_pressure_of_the_node() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     let status = json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: ephemeral-storage. Threshold \
         quantity: 10Gi, available: 1Gi. Container main was using 400Gi, request is 0, has larger consumption of ephemeral-storage. "});
     for app in ["a", "b", "c"] {
@@ -400,7 +400,7 @@ fn drained_node_is_not_lost() {
         json!({"phase": "Failed", "containerStatuses": containers, "conditions": [{"type": "DisruptionTarget", "status": "True",
             "reason": "DeletionByTaintManager", "message": "Taint manager: deleting due to NoExecute taint"}]})
     };
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     // Its kubelet reports how the container ended.
     let ended = drained(&json!([{"name": "main", "state": {"terminated": {"exitCode": 143, "reason": "Error"}}}]));
     for app in ["a", "b", "c"] {
@@ -415,7 +415,7 @@ fn drained_node_is_not_lost() {
 
 #[test]
 fn fault_of_an_executor_that_starts_after_all_is_void() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     let failing = waiting("ErrImagePull", "failed to pull image: dial tcp 10.0.0.1:443: i/o timeout");
     for app in ["a", "b", "c"] {
         cluster.observe(app, 2, 4, &json!({"phase": "Running"}));
@@ -434,7 +434,7 @@ fn fault_of_an_executor_that_starts_after_all_is_void() {
 
 #[test]
 fn registry_that_fails_condemns_no_node() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     for (node, app) in (1..=10).flat_map(|node| ["a", "b", "c"].map(|app| (node, app))) {
         cluster.observe(app, 100, 40, &json!({"phase": "Running"}));
         let failing = waiting("ErrImagePull", "failed to pull image: dial tcp 10.0.0.1:443: i/o timeout");
@@ -451,7 +451,7 @@ fn registry_that_fails_condemns_no_node() {
 
 #[test]
 fn node_that_made_the_sandbox_or_started_a_container_does_its_work() {
-    let mut cluster = Cluster::new(50, NodeSettings::default());
+    let mut cluster = NodeCluster::new(50, NodeSettings::default());
     let pulling = json!({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}],
         "containerStatuses": [{"name": "main", "image": "i", "state": {"waiting": {"reason": "ContainerCreating"}}}]});
     let initializing = json!({"phase": "Pending",
@@ -467,7 +467,7 @@ fn node_that_made_the_sandbox_or_started_a_container_does_its_work() {
 
 #[test]
 fn pending_executor_counts_wherever_it_stands_among_many_others() {
-    let mut cluster = Cluster::new(50, NodeSettings::default());
+    let mut cluster = NodeCluster::new(50, NodeSettings::default());
     let pulling = json!({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]});
     for (app, last, others) in [("a", 2_200, json!({"phase": "Running"})), ("b", 2_200, pulling.clone())] {
         cluster.observe(app, 1, 3, &waiting("ContainerCreating", ""));
@@ -484,7 +484,7 @@ fn pending_executor_counts_wherever_it_stands_among_many_others() {
 
 #[test]
 fn report_names_few_schedulers_without_control_characters() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     cluster.schedulers = (0..50).map(|number| (format!("\u{1b}[31mscheduler-{number}"), number)).collect();
     for app in ["a", "b", "c"] {
         cluster.fails(app, 1, 7, &out_of_cpu());
@@ -496,7 +496,7 @@ fn report_names_few_schedulers_without_control_characters() {
 
 #[test]
 fn report_does_not_wait_long_for_the_schedulers() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     cluster.answers = false;
     for app in ["a", "b", "c"] {
         cluster.fails(app, 1, 7, &out_of_cpu());
@@ -510,7 +510,7 @@ fn report_does_not_wait_long_for_the_schedulers() {
 
 #[test]
 fn follower_knows_the_same_and_reports_nothing() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     cluster.harness.leader_state = LeaderState::Follower;
     for app in ["a", "b", "c"] {
         cluster.fails(app, 1, 7, &out_of_cpu());
@@ -523,12 +523,12 @@ fn follower_knows_the_same_and_reports_nothing() {
 
 #[test]
 fn executors_that_hang_on_one_node_do_not_displace_one_another() {
-    let mut cluster = Cluster::new(50, NodeSettings::default());
+    let mut cluster = NodeCluster::new(50, NodeSettings::default());
     cluster.observe("a", 100, 4, &json!({"phase": "Running"}));
     for number in 1..=40 {
         cluster.observe("a", number, 3, &waiting("ContainerCreating", ""));
     }
-    let faults = |cluster: &Cluster| cluster.harness.controller.nodes().of(&node_name(3)).cloned().unwrap().faults;
+    let faults = |cluster: &NodeCluster| cluster.harness.controller.nodes().of(&node_name(3)).cloned().unwrap().faults;
     cluster.run(370);
     let first = faults(&cluster);
     assert_eq!(first.len(), 16);
@@ -543,7 +543,7 @@ fn executors_that_hang_on_one_node_do_not_displace_one_another() {
 fn follower_sees_a_fault_that_comes_while_a_large_application_is_examined() {
     // One part, examined again two seconds later; twenty parts, of which the first is over when the fault comes.
     for (executors, wait) in [(100, 2), (5_000, 62)] {
-        let mut cluster = Cluster::new(50, avoiding());
+        let mut cluster = NodeCluster::new(50, avoiding());
         cluster.harness.leader_state = LeaderState::Follower;
         let pulling =
             json!({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]});
@@ -567,7 +567,7 @@ fn follower_sees_a_fault_that_comes_while_a_large_application_is_examined() {
 
 #[test]
 fn new_replica_learns_from_the_pods_that_are_left() {
-    let mut cluster = Cluster::new(50, avoiding());
+    let mut cluster = NodeCluster::new(50, avoiding());
     let left: Vec<_> = ["a", "b", "c", "d"]
         .iter()
         .map(|app| {
@@ -582,7 +582,7 @@ fn new_replica_learns_from_the_pods_that_are_left() {
         })
         .collect();
     let mut harness = ControllerHarness::new(Finished::Report);
-    harness.apply(Change::Pods(PodChange::Listed(left)));
+    harness.apply(PodChange::Listed(left));
     for _ in 0..3 {
         harness.step_after(1);
     }
@@ -597,7 +597,7 @@ fn executor_avoids_suspect_nodes_unless_its_gang_must_be_uniform() {
     let mut snapshot = snapshot_with(&[driver()]);
     let nodes = ["bad", "worse", "good", "better"].map(|name| (name.to_owned(), vec![]));
     list_nodes(&mut snapshot, &nodes);
-    snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["bad".into(), "worse".into()])));
+    snapshot.apply(RelatedChange::AvoidedNodes(vec!["bad".into(), "worse".into()]));
     let path =
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields";
     let avoids = |outcome: &Outcome| outcome.object.pointer(path).and_then(Value::as_array).map_or(0, Vec::len);
@@ -646,8 +646,7 @@ fn affinity_grows_by_a_bounded_number_of_bytes() {
     let good = (0..100).map(|n| format!("good-{n}"));
     let all = nodes.iter().cloned().chain(good).map(|name| (name.clone(), vec![("kubernetes.io/hostname", name)]));
     list_nodes(&mut snapshot, &all.collect::<Vec<_>>());
-    snapshot
-        .apply(Change::Related(RelatedChange::AvoidedNodes(nodes.iter().map(|name| name.as_str().into()).collect())));
+    snapshot.apply(RelatedChange::AvoidedNodes(nodes.iter().map(|name| name.as_str().into()).collect()));
     let with = |terms: usize, term: Value| {
         let required =
             json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": vec![term; terms]}});

@@ -103,7 +103,7 @@ fn late_watch_events_do_not_restore_executor_confirmed_absent() {
     harness.observe(&crashed(1, 10));
     harness.observe(&version(running(1), 11).spec("restartPolicy", "Always"));
     harness.observe(&crashed(1, 12));
-    harness.apply(Change::Pods(PodChange::Deleted(crashed(1, 13).deleting().observation())));
+    harness.apply(PodChange::Deleted(crashed(1, 13).deleting().observation()));
     assert_eq!(harness.step_after(10).exits.len(), 0);
     assert!(harness.controller.snapshot().executor("default", "nb-exec-1").is_none());
 }
@@ -132,7 +132,7 @@ fn late_list_restores_executor_confirmed_absent() {
     answer_absent(&mut harness, &read);
     harness.step_after(1);
     (0..50).for_each(|_| _ = step_without_exits(&mut harness, 16));
-    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), running(1).observation()])));
+    harness.apply(PodChange::Listed(vec![driver().observation(), running(1).observation()]));
     assert!(harness.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
 
@@ -145,14 +145,14 @@ fn stale_lists_do_not_restore_executor_confirmed_absent() {
     answer_absent(&mut harness, &read);
     harness.step_after(1);
     for round in 0..3 {
-        harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation(), running(1).observation()])));
+        harness.apply(PodChange::Listed(vec![driver().observation(), running(1).observation()]));
         let now = harness.now();
         harness.controller.bookmark("39", now);
         assert!(harness.controller.snapshot().executor("default", "nb-exec-1").is_none(), "{round}");
         assert!((0..4).all(|_| step_without_exits(&mut harness, 40)));
     }
     // After a list without it, another pod may have its name.
-    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation()])));
+    harness.apply(PodChange::Listed(vec![driver().observation()]));
     harness.observe(&version(executor(1).stored("another"), 41));
     assert!(harness.controller.snapshot().executor("default", "nb-exec-1").is_some());
 }
@@ -163,7 +163,7 @@ fn open_confirmation_survives_next_poll_until_get_answers() {
     let mut harness = ControllerHarness::new(Finished::Report);
     poll_without_executor_1(&mut harness);
     // It leaves the watch: its label may have been removed, so a GET must confirm its absence.
-    harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 39).spec("nodeName", "n").observation())));
+    harness.apply(PodChange::Deleted(version(running(1), 39).spec("nodeName", "n").observation()));
     let now = harness.now();
     harness.controller.bookmark("40", now); // As far as the poll, which needs no further confirmation.
     let mut polled = PollResult::default();
@@ -191,7 +191,7 @@ fn checkpoint_covers_no_exit_between_confirmation_and_tracking() {
         harness.observe(&running(id));
     }
     harness.step_after(10);
-    harness.apply(Change::Pods(PodChange::Deleted(version(running(1).spec("nodeName", "n"), 8).observation())));
+    harness.apply(PodChange::Deleted(version(running(1).spec("nodeName", "n"), 8).observation()));
     assert_eq!(harness.step_after(1).lookups, [labelled("nb-exec-1")]);
     let covers = |harness: &ControllerHarness| harness.controller.checkpoint(harness.now()).unwrap().covers(8);
     assert_ne!(covers(&harness), Some(true), "the confirmation is open");
@@ -215,7 +215,7 @@ fn checkpoint_covers_no_exit_between_confirmation_and_tracking() {
 fn poll_older_than_last_list_is_ignored() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&driver());
-    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation()])));
+    harness.apply(PodChange::Listed(vec![driver().observation()]));
     let now = harness.now();
     harness.controller.bookmark("50", now);
     harness.step_after(1);
@@ -239,7 +239,7 @@ fn two_pods_with_same_name_that_leave_watch_are_two_exits() {
     for (uid, at) in [("first", 5), ("second", 9)] {
         let pod = running(1).stored(uid).phase("Running").spec("nodeName", "n");
         harness.observe(&version(pod.clone(), at));
-        harness.apply(Change::Pods(PodChange::Deleted(version(pod, at + 1).observation())));
+        harness.apply(PodChange::Deleted(version(pod, at + 1).observation()));
     }
     let reads = harness.step_after(1).lookups;
     assert_eq!(reads, [labelled("nb-exec-1")]);
@@ -263,13 +263,10 @@ fn stale_list_reports_no_exit_of_newer_pod_with_same_name() {
     harness.step_after(1);
     harness.observe(&second);
     harness.step_after(20);
-    harness.apply(Change::Pods(PodChange::Listed(vec![
-        version(driver(), 1).observation(),
-        version(first.clone(), 3).observation(),
-    ])));
+    harness.apply(PodChange::Listed(vec![version(driver(), 1).observation(), version(first.clone(), 3).observation()]));
     let now = harness.now();
     harness.controller.bookmark("5", now);
-    harness.apply(Change::Pods(PodChange::Deleted(version(first, 7).observation())));
+    harness.apply(PodChange::Deleted(version(first, 7).observation()));
     harness.observe(&second);
     let mut reported = Vec::new();
     for _ in 0..30 {
@@ -290,7 +287,7 @@ fn late_watch_events_resolve_poll_differences_without_get() {
     poll_without_executor_1(&mut harness);
     harness.step_after(6);
     harness.observe(&version(failed(2, 137), 7));
-    harness.apply(Change::Pods(PodChange::Deleted(version(failed(1, 143), 39).observation())));
+    harness.apply(PodChange::Deleted(version(failed(1, 143), 39).observation()));
     let now = harness.now();
     harness.controller.bookmark("40", now);
     let effects = harness.step_after(1);
@@ -314,7 +311,7 @@ fn watch_past_poll_without_its_changes_is_restarted_once() {
     assert!(!harness.step_after(1).restart_watch, "once per poll");
     // The new list closes all confirmations but one: a GET decides whether the missing executor or only its label was removed.
     let pods = [driver(), version(failed(2, 137), 7), version(running(9), 42)];
-    harness.apply(Change::Pods(PodChange::Listed(pods.iter().map(PodBuilder::observation).collect())));
+    harness.apply(PodChange::Listed(pods.iter().map(PodBuilder::observation).collect()));
     let now = harness.now();
     harness.controller.bookmark("50", now);
     let effects = harness.step_after(1);
@@ -357,7 +354,7 @@ fn many_missing_executors_are_confirmed_by_one_namespace_list() {
     harness.step_after(60);
     // Three have lost their labels.
     harness.unlabelled = (1..=3).map(|id| (format!("nb-exec-{id}"), format!("e{id}"))).collect();
-    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation()])));
+    harness.apply(PodChange::Listed(vec![driver().observation()]));
     let now = harness.now();
     harness.controller.bookmark("50", now);
     let (mut reads, mut exits) = (Vec::new(), Vec::new());
@@ -373,7 +370,7 @@ fn many_missing_executors_are_confirmed_by_one_namespace_list() {
     // An old list proves nothing about newer pods.
     harness.observe(&version(running(200), 90));
     harness.step_after(60);
-    harness.apply(Change::Pods(PodChange::Listed(vec![driver().observation()])));
+    harness.apply(PodChange::Listed(vec![driver().observation()]));
     let now = harness.now();
     harness.controller.bookmark("60", now);
     assert!(harness.step_after(1).exits.is_empty());
@@ -482,7 +479,7 @@ fn executor_with_removed_label_is_not_reported_as_exited() {
     harness.step_after(1);
     // One leaves the watch by its label, the other by a forced deletion.
     for id in [1, 2] {
-        harness.apply(Change::Pods(PodChange::Deleted(version(running(id), 8).spec("nodeName", "n").observation())));
+        harness.apply(PodChange::Deleted(version(running(id), 8).spec("nodeName", "n").observation()));
     }
     let effects = harness.step_after(0);
     assert_eq!(effects.lookups, [labelled("nb-exec-1"), labelled("nb-exec-2")], "a GET distinguishes the two");
@@ -512,8 +509,7 @@ fn remove_1000_from_watch(
     }
     harness.step_after(60);
     for id in 1..=1000 {
-        harness
-            .apply(Change::Pods(PodChange::Deleted(change(version(running(id).phase("Pending"), 100)).observation())));
+        harness.apply(PodChange::Deleted(change(version(running(id).phase("Pending"), 100)).observation()));
     }
     let (mut gets, mut exits) = (0, 0);
     for _ in 0..60 {
@@ -642,7 +638,7 @@ fn lookup_result_older_than_watch_removes_no_executor() {
     harness.observe(&driver());
     harness.observe(&running(1).spec("nodeName", "n"));
     harness.step_after(1);
-    harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").observation())));
+    harness.apply(PodChange::Deleted(version(running(1), 8).spec("nodeName", "n").observation()));
     let reads = harness.step_after(0).lookups;
     // The pod gets its label back while the GET is in flight.
     harness.observe(&version(running(1), 9).spec("nodeName", "n"));
@@ -664,7 +660,7 @@ fn lookup_result_older_than_deletion_repeats_get() {
     let reads = harness.step_after(5).lookups;
     assert!(reads.contains(&labelled("nb-exec-2")));
     // It is deleted by force while the GET is in flight, whose response still contains it.
-    harness.apply(Change::Pods(PodChange::Deleted(version(running(2), 11).spec("nodeName", "n").observation())));
+    harness.apply(PodChange::Deleted(version(running(2), 11).spec("nodeName", "n").observation()));
     let now = harness.now();
     harness.controller.lookup_answered(
         &labelled("nb-exec-2"),

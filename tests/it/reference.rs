@@ -188,21 +188,16 @@ impl ControllerUnderTest {
             Settings { driver_exit_window: Duration::ZERO, settle_time: Duration::ZERO, ..Settings::default() };
         let mut controller =
             ControllerUnderTest { controller: Controller::new(began, settings), began, seconds: 0, policies };
-        controller.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-        controller.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
-        controller.apply(Change::Pods(PodChange::Listed(Vec::new())));
-        controller.apply(Change::Pods(PodChange::Observed(driver().conf_map("conf").observation())));
+        controller.apply(RelatedChange::Apis(ServedApis::default()));
+        controller.apply(RelatedChange::Namespaces(Watched::Listed(Vec::new())));
+        controller.apply(PodChange::Listed(Vec::new()));
+        controller.apply(PodChange::Observed(driver().conf_map("conf").observation()));
         let key = PodKey::new("default", "nb-driver");
         let conf = AppConf::parse(
             "spark.kubernetes.executor.apiPollingInterval=0\nspark.kubernetes.executor.missingPodDetectDelta=0\n\
              spark.executor.maxNumFailures=1000000",
         );
-        controller.apply(Change::Related(RelatedChange::Conf(
-            key,
-            DRIVER_UID.into(),
-            Conf::Known(conf.into()),
-            Vec::new(),
-        )));
+        controller.apply(RelatedChange::Conf(key, DRIVER_UID.into(), Conf::Known(conf.into()), Vec::new()));
         controller
     }
 
@@ -211,7 +206,7 @@ impl ControllerUnderTest {
         Now { at, wall: Timestamp::from_second(BEGIN + self.seconds).unwrap() }
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: impl Into<Change>) {
         let now = self.now();
         self.controller.watch_event(change, now);
     }
@@ -334,7 +329,7 @@ impl World {
                 registered: executor.created.unwrap().get().into(),
             },
         );
-        controller.apply(Change::Pods(PodChange::Observed(pod.observation())));
+        controller.apply(PodChange::Observed(pod.observation()));
         self.pods.insert(id, pod);
     }
 }
@@ -394,7 +389,7 @@ proptest! {
                     if world.pods.remove(&id).is_some() {
                         model.remove(id);
                         let key = PodKey::new("default", &format!("nb-exec-{id}"));
-                        controller.apply(Change::Pods(PodChange::Gone(key, format!("e{id}").into())));
+                        controller.apply(PodChange::Gone(key, format!("e{id}").into()));
                     }
                 }
                 Op::DeleteUnobserved(id) => _ = world.pods.remove(&id),

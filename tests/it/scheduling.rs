@@ -7,7 +7,7 @@ use spark_usher::annotations::Override;
 use spark_usher::gang::{Membership, Shape};
 use spark_usher::policy::{Gang, Policy, Replace};
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, Conf, RelatedChange, Snapshot, Watched};
+use spark_usher::snapshot::{Conf, RelatedChange, Snapshot, Watched};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 
@@ -223,12 +223,12 @@ fn unknown_gang_size_omits_only_gang_annotations() {
 fn driver_configuration_sets_gang_size_and_clamps_annotation() {
     let mut snapshot = snapshot_with(&[driver().conf_map("c")]);
     let conf = AppConf::parse("spark.executor.instances=5");
-    snapshot.apply(Change::Related(RelatedChange::Conf(
+    snapshot.apply(RelatedChange::Conf(
         PodKey::new("default", "nb-driver"),
         DRIVER_UID.into(),
         Conf::Known(conf.into()),
         vec![],
-    )));
+    ));
     let mut koordinator = policy("koordinator");
     koordinator.gang.membership = Membership::Annotations;
     let outcome = by_driver(&executor(1), &snapshot, &only(koordinator.clone()));
@@ -246,12 +246,12 @@ fn driver_configuration_sets_gang_size_and_clamps_annotation() {
 fn dynamic_application_gets_no_fixed_size_kueue_group() {
     let mut snapshot = snapshot_with(&[driver()]);
     let conf = AppConf::parse("spark.dynamicAllocation.enabled=true\nspark.dynamicAllocation.initialExecutors=3");
-    snapshot.apply(Change::Related(RelatedChange::Conf(
+    snapshot.apply(RelatedChange::Conf(
         PodKey::new("default", "nb-driver"),
         DRIVER_UID.into(),
         Conf::Known(conf.into()),
         vec![],
-    )));
+    ));
     let mut kueue = policy("kueue");
     kueue.gang.shape = Shape::Executors;
     let outcome = by_driver(&executor(1), &snapshot, &only(kueue));
@@ -351,12 +351,12 @@ fn missing_priority_class_is_omitted() {
     policy.executor_class = Some("batch".into());
     let mut snapshot = cold();
     assert_eq!(by_driver(&executor(1), &snapshot, &only(policy.clone())).object["spec"]["priorityClassName"], "batch");
-    snapshot.apply(Change::Related(RelatedChange::PriorityClasses(Watched::Upserted("other".into(), ()))));
+    snapshot.apply(RelatedChange::PriorityClasses(Watched::Upserted("other".into(), ())));
     let outcome = by_driver(&executor(1), &snapshot, &only(policy.clone()));
     assert_eq!(outcome.decision.reason, Reason::PriorityClassMissing);
     assert!(outcome.object["spec"].get("priorityClassName").is_none());
     assert_eq!(outcome.object["spec"]["priority"], 0);
-    snapshot.apply(Change::Related(RelatedChange::PriorityClasses(Watched::Upserted("batch".into(), ()))));
+    snapshot.apply(RelatedChange::PriorityClasses(Watched::Upserted("batch".into(), ())));
     assert_eq!(by_driver(&executor(1), &snapshot, &only(policy)).decision.reason, Reason::SchedulingSet);
 }
 
@@ -445,7 +445,7 @@ fn dynamic_application_states_its_minimum_in_annotations() {
     let available = |conf: &str| {
         let mut koordinator = policy("koordinator");
         koordinator.gang.membership = Membership::Annotations;
-        let mut cluster = crate::support::planned::Cluster::new(koordinator);
+        let mut cluster = crate::support::planned::GangCluster::new(koordinator);
         cluster.driver(conf);
         let object = by_driver(&executor(1), &cluster.snapshot, &cluster.policies).object;
         let annotations = &object["metadata"]["annotations"];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::*;
 use proptest::prelude::*;
-use spark_usher::snapshot::{Change, ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot};
+use spark_usher::snapshot::{ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot};
 use spark_usher::spark::ids::{AppKey, PodKey};
 use spark_usher::spark::state::ExecutorPodState;
 
@@ -134,23 +134,23 @@ proptest! {
                 }
                 Event::Delete(n) => {
                     let name = format!("p{}", n % 12);
-                    snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", &name), format!("u{}", n % 12).into())));
+                    snapshot.apply(PodChange::Gone(PodKey::new("default", &name), format!("u{}", n % 12).into()));
                     present.remove(&name);
                 }
                 Event::DeleteOtherUid(n) => {
                     let key = PodKey::new("default", &format!("p{}", n % 12));
-                    let applied = snapshot.apply(Change::Pods(PodChange::Gone(key, "another".into())));
+                    let applied = snapshot.apply(PodChange::Gone(key, "another".into()));
                     prop_assert!(applied.touched.is_empty(), "the deletion of another pod has no effect");
                 }
             }
             prop_assert_eq!(maintained_counts(&snapshot), recomputed_counts(&snapshot));
         }
         let mut relisted = Snapshot::default();
-        relisted.apply(Change::Pods(PodChange::Listed(present.values().rev().map(PodBuilder::observation).collect())));
+        relisted.apply(PodChange::Listed(present.values().rev().map(PodBuilder::observation).collect()));
         prop_assert_eq!(content(&snapshot), content(&relisted));
         prop_assert_eq!(maintained_counts(&snapshot), maintained_counts(&relisted));
         // A relist after the history changes nothing.
-        snapshot.apply(Change::Pods(PodChange::Listed(present.values().map(PodBuilder::observation).collect())));
+        snapshot.apply(PodChange::Listed(present.values().map(PodBuilder::observation).collect()));
         prop_assert_eq!(content(&snapshot), content(&relisted));
         for (name, pod) in &present {
             let ObservedPod::Executor(app, _) = pod.observation() else { continue };
@@ -158,7 +158,7 @@ proptest! {
             prop_assert_eq!(found, &app);
         }
         for name in present.keys() {
-            snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", name), format!("u{}", &name[1..]).into())));
+            snapshot.apply(PodChange::Gone(PodKey::new("default", name), format!("u{}", &name[1..]).into()));
         }
         prop_assert!(snapshot.apps.is_empty());
     }
@@ -168,11 +168,10 @@ proptest! {
 fn pod_with_changed_app_selector_leaves_old_application() {
     let mut snapshot = Snapshot::default();
     observe(&mut snapshot, &pod("e").executor_of("spark-a", 1).stored("u"));
-    let touched =
-        snapshot.apply(Change::Pods(PodChange::Observed(pod("e").executor_of("spark-b", 1).stored("u").observation())));
+    let touched = snapshot.apply(PodChange::Observed(pod("e").executor_of("spark-b", 1).stored("u").observation()));
     assert_eq!(touched.touched, [AppKey::new("default", "spark-b"), AppKey::new("default", "spark-a")]);
     assert_eq!(snapshot.apps.keys().map(AppKey::selector).collect::<Vec<_>>(), ["spark-b"]);
-    snapshot.apply(Change::Pods(PodChange::Observed(pod("e").stored("u").observation())));
+    snapshot.apply(PodChange::Observed(pod("e").stored("u").observation()));
     assert!(snapshot.apps.is_empty(), "a pod without Spark labels belongs to no application");
 }
 
@@ -184,19 +183,15 @@ fn watched_driver_replaces_referenced_pod() {
         ObservedPod::Driver(_, pod) | ObservedPod::Other(_, pod) => ReferencedPod::Present(Arc::new(pod)),
         ObservedPod::Executor(..) => unreachable!(),
     };
-    snapshot.apply(Change::Related(RelatedChange::Referenced(
-        key.clone(),
-        read(&pod("nb-driver").stored("n").ip("10.0.0.1")),
-        vec![],
-    )));
+    snapshot.apply(RelatedChange::Referenced(key.clone(), read(&pod("nb-driver").stored("n").ip("10.0.0.1")), vec![]));
     assert_eq!(&*snapshot.driver_at("default", "10.0.0.1").unwrap().uid, "n");
     observe(&mut snapshot, &driver().ip("10.0.0.2"));
     assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID);
     assert!(snapshot.referenced.is_empty() && snapshot.driver_at("default", "10.0.0.1").is_none());
     assert!(snapshot.driver_at("default", "10.0.0.2").is_some());
-    snapshot.apply(Change::Related(RelatedChange::Referenced(key, read(&pod("nb-driver").stored("old")), vec![])));
+    snapshot.apply(RelatedChange::Referenced(key, read(&pod("nb-driver").stored("old")), vec![]));
     assert_eq!(&*snapshot.driver_pod("default", "nb-driver").unwrap().uid, DRIVER_UID, "a late lookup changes nothing");
-    snapshot.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-driver"), DRIVER_UID.into())));
+    snapshot.apply(PodChange::Gone(PodKey::new("default", "nb-driver"), DRIVER_UID.into()));
     assert!(snapshot.driver_at("default", "10.0.0.2").is_none());
 }
 
@@ -267,12 +262,12 @@ fn node_names_are_removed_with_their_executors() {
     for id in 0..2000 {
         let name = format!("e{id}");
         let pod = executor(id).stored(&name).phase("Running").spec("nodeName", format!("node-{id}").as_str());
-        snapshot.apply(Change::Pods(PodChange::Observed(pod.observation())));
+        snapshot.apply(PodChange::Observed(pod.observation()));
         if id >= 10 {
-            snapshot.apply(Change::Pods(PodChange::Gone(
+            snapshot.apply(PodChange::Gone(
                 PodKey::new("default", &format!("nb-exec-{}", id - 10)),
                 format!("e{}", id - 10).into(),
-            )));
+            ));
         }
         snapshot.forget_nodes();
         assert!(snapshot.node_names() <= 257, "{}", snapshot.node_names());
@@ -292,7 +287,7 @@ fn executor_counts_follow_creators_and_signing_key() {
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);
     // With another key no signature is valid, and with the right one all are.
     for key in [spark_usher::signature::Key::new(&[8; 32]), signing_key()] {
-        snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(key))));
+        snapshot.apply(RelatedChange::SigningKey(Some(key)));
         assert_eq!(maintained_counts(&snapshot), recomputed_counts(&snapshot));
     }
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);

@@ -8,7 +8,7 @@ use prometheus::TextEncoder;
 use serde_json::json;
 use spark_usher::cluster::namespace_metrics::NamespaceMetrics;
 use spark_usher::cluster::snapshot_metrics::SnapshotMetrics;
-use spark_usher::snapshot::{Change, Conf, Group, GroupKey, RelatedChange, Snapshot, Watched};
+use spark_usher::snapshot::{Conf, Group, GroupKey, RelatedChange, Snapshot, Watched};
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::PodKey;
 use spark_usher::telemetry::registry::Registry;
@@ -54,8 +54,7 @@ fn gangs_count_as_waiting_until_started() {
     assert!(needs(&snapshot, None).is_empty());
     for (name, started, age) in [("a", false, 90), ("b", false, 30), ("c", true, 5000)] {
         let key = GroupKey { namespace: "default".into(), name: name.into(), scheduler: "volcano" };
-        snapshot
-            .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group(started, age)))));
+        snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group(started, age))));
     }
     assert_eq!(metric_value(&snapshot, "spark_usher_gangs{state=\"waiting\"}"), "2");
     assert_eq!(metric_value(&snapshot, "spark_usher_gangs{state=\"started\"}"), "1");
@@ -71,7 +70,7 @@ fn driver_without_requested_executors_is_counted() {
         let mut snapshot = snapshot_with(&[driver()]);
         let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
         let key = PodKey::new("default", "nb-driver");
-        snapshot.apply(Change::Related(RelatedChange::Conf(key, DRIVER_UID.into(), conf, Vec::new())));
+        snapshot.apply(RelatedChange::Conf(key, DRIVER_UID.into(), conf, Vec::new()));
         snapshot
     };
     assert_eq!(count(&snapshot_with(&[driver()])), none, "the requested number is unknown");
@@ -95,7 +94,7 @@ fn leader_counts_what_applications_lack_by_namespace_and_cause() {
     let mut snapshot = snapshot_with(&[began]);
     let conf = Conf::Known(Arc::new(AppConf::parse("spark.executor.instances=3\n")));
     let key = PodKey::new("default", "nb-driver");
-    snapshot.apply(Change::Related(RelatedChange::Conf(key, DRIVER_UID.into(), conf, Vec::new())));
+    snapshot.apply(RelatedChange::Conf(key, DRIVER_UID.into(), conf, Vec::new()));
     observe(&mut snapshot, &executor(1).stored("e-1").phase("Pending"));
     let history = History::default();
     let mut found = needs(&snapshot, Some(&history));

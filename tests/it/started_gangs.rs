@@ -4,12 +4,12 @@ use crate::support::planned::*;
 use crate::support::*;
 use spark_usher::gang::GangScheduler;
 use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, RelatedChange};
+use spark_usher::snapshot::RelatedChange;
 
 /// Four executors that run, in a cluster that serves one version of a scheduler's PodGroups.
-fn started(row: &'static GangScheduler, version: usize) -> Cluster {
-    let mut cluster = Cluster::new(policy(row.kind));
-    cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, version))));
+fn started(row: &'static GangScheduler, version: usize) -> GangCluster {
+    let mut cluster = GangCluster::new(policy(row.kind));
+    cluster.snapshot.apply(RelatedChange::Apis(serving(row, version)));
     cluster.driver("spark.executor.instances=4");
     for id in 1..=4 {
         cluster.executor(id, "Running").settle();
@@ -62,8 +62,8 @@ fn replacement_does_not_join_a_started_gang_of_fixed_size() {
 #[test]
 fn pending_member_of_a_started_gang_of_fixed_size_is_reported() {
     let (row, version) = apis(false).next().unwrap();
-    let mut cluster = Cluster::new(policy(row.kind));
-    cluster.snapshot.apply(Change::Related(RelatedChange::Apis(serving(row, version))));
+    let mut cluster = GangCluster::new(policy(row.kind));
+    cluster.snapshot.apply(RelatedChange::Apis(serving(row, version)));
     cluster.driver("spark.executor.instances=4");
     let late = by_driver(&executor(5), &cluster.snapshot, &cluster.policies).object.into_pod();
     (1..=4).for_each(|id| _ = cluster.executor(id, "Running").settle());

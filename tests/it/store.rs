@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use spark_usher::snapshot::{Absence, Batch, Change, Notify, PodChange, Store};
+use spark_usher::snapshot::{Absence, Batch, Notify, PodChange, Store};
 use spark_usher::spark::ids::PodKey;
 use spark_usher::spark::state::ExecutorPodState;
 
@@ -17,12 +17,12 @@ fn executor_in(id: u32, phase: &str, version: u32) -> PodBuilder {
 }
 
 fn update(store: &mut Store, pod: &PodBuilder) {
-    store.apply(Change::Pods(PodChange::Observed(pod.observation())));
+    store.apply(PodChange::Observed(pod.observation()));
 }
 
 fn replace(store: &mut Store, pods: &[PodBuilder]) -> usize {
     let all = pods.iter().map(PodBuilder::observation).collect();
-    store.apply(Change::Pods(PodChange::Listed(all))).len()
+    store.apply(PodChange::Listed(all)).len()
 }
 
 fn states(batch: &Batch) -> Vec<(u64, ExecutorPodState)> {
@@ -83,7 +83,7 @@ fn point_4_updates_are_coalesced_without_losing_exits() {
     }
     update(&mut store, &executor_in(1, "Failed", 1001));
     update(&mut store, &executor_in(1, "Failed", 1002).deleting());
-    store.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())));
+    store.apply(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into()));
     let batch = store.take(id, now).unwrap();
     assert!(states(&batch).is_empty());
     assert_eq!((batch.touched.len(), batch.ended.len(), batch.removed.len()), (1, 1, 1));
@@ -161,9 +161,9 @@ fn point_11_deletion_of_running_executor_is_a_removal() {
     let mut store = Store::default();
     let id = store.subscribe(SECOND, Notify::OnChange, now);
     update(&mut store, &executor_in(1, "Running", 1));
-    store.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "another".into())));
+    store.apply(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "another".into()));
     assert!(store.snapshot().executor("default", "nb-exec-1").is_some(), "the deletion of another pod has no effect");
-    store.apply(Change::Pods(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into())));
+    store.apply(PodChange::Gone(PodKey::new("default", "nb-exec-1"), "e1".into()));
     let batch = store.take(id, now).unwrap();
     assert!(batch.removed["e1"].absence == Absence::Unversioned && batch.ended.is_empty());
     assert_eq!(batch.removed["e1"].executor.state, ExecutorPodState::Running);

@@ -29,7 +29,7 @@ impl ReportHarness {
         ReportHarness { store, id, exits: Exits::default(), now }
     }
 
-    fn apply(&mut self, change: Change) -> &mut ReportHarness {
+    fn apply(&mut self, change: impl Into<Change>) -> &mut ReportHarness {
         self.store.apply(change);
         self.now.at += Duration::from_secs(1);
         self.now.wall += Duration::from_secs(1);
@@ -40,11 +40,11 @@ impl ReportHarness {
     }
 
     fn observe(&mut self, pod: &PodBuilder) -> &mut ReportHarness {
-        self.apply(Change::Pods(PodChange::Observed(pod.observation())))
+        self.apply(PodChange::Observed(pod.observation()))
     }
 
     fn delete(&mut self, pod: &PodBuilder) -> &mut ReportHarness {
-        self.apply(Change::Pods(PodChange::Deleted(pod.observation())))
+        self.apply(PodChange::Deleted(pod.observation()))
     }
 
     fn history(&self) -> History {

@@ -2,7 +2,7 @@
 //! counts.
 
 use allocation_counter::measure;
-use spark_usher::snapshot::{Change, PodChange, Store};
+use spark_usher::snapshot::{PodChange, Store};
 
 use crate::pods::Recorded;
 use crate::simulated::{Figures, Scenario};
@@ -103,7 +103,7 @@ fn bytes_per_executor() {
     let measured = measure(|| {
         for number in 0..EXECUTORS {
             let observation = recorded.observation(number, EXECUTORS / 100, "Running", 0);
-            store.apply(Change::Pods(PodChange::Observed(observation)));
+            store.apply(PodChange::Observed(observation));
         }
     });
     let each = measured.bytes_current as f64 / EXECUTORS as f64;

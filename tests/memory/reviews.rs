@@ -7,7 +7,7 @@ use crate::support::*;
 use allocation_counter::{AllocationInfo, measure};
 use spark_usher::admission::{self, ValidationContext};
 use spark_usher::policy::{Match, Policies, Policy, Validate};
-use spark_usher::snapshot::{Change, RelatedChange, Snapshot};
+use spark_usher::snapshot::{RelatedChange, Snapshot};
 
 /// The allocations that do not depend on the review's size: the response, the texts of a decision, and lists of maximum length.
 const CONSTANT: u64 = 512 << 10;
@@ -69,7 +69,7 @@ fn assert_in_proportion(what: &str, length: usize, measured: &AllocationInfo) {
 fn memory_and_work_of_a_crafted_review_are_in_proportion_to_its_size() {
     let (policies, mut snapshot) = (policies(), Snapshot::default());
     // Volumes are read only to avoid a node.
-    snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(["n-1".into()].into_iter().collect())));
+    snapshot.apply(RelatedChange::AvoidedNodes(["n-1".into()].into_iter().collect()));
     for (what, body) in SIZES.into_iter().flat_map(crafted) {
         for validates in [false, true] {
             // The body is already allocated, as in the webhook.

@@ -114,7 +114,7 @@ impl History {
         harness.since = std::time::Duration::from_secs(self.now);
         harness.apply(nodes());
         let all: Vec<ObservedPod> = self.executors.iter().map(|executor| executor.pod.observation()).collect();
-        harness.apply(Change::Pods(PodChange::Listed(all)));
+        harness.apply(PodChange::Listed(all));
         Replica { harness, late: Vec::new(), since: self.now }
     }
 

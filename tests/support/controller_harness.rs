@@ -36,25 +36,29 @@ pub struct ControllerHarness {
 impl ControllerHarness {
     pub fn new(finished: Finished) -> ControllerHarness {
         let lifecycle = Lifecycle { finished, ..Lifecycle::default() };
-        let policies = Policies::default().with_lifecycle(lifecycle);
+        let mut harness =
+            ControllerHarness::with_empty_lists(Policies::default().with_lifecycle(lifecycle), ServedApis::default());
+        let now = harness.now();
+        harness.controller.bookmark("0", now);
+        harness
+    }
+
+    /// A controller that received empty lists of pods and namespaces, in a cluster with these PodGroup APIs.
+    pub fn with_empty_lists(policies: Policies, apis: ServedApis) -> ControllerHarness {
         let at = Instant::now();
-        let controller = Controller::new(at, Settings::default());
-        let (since, leader_state) = (Duration::ZERO, LeaderState::Leader);
         let mut harness = ControllerHarness {
-            controller,
+            controller: Controller::new(at, Settings::default()),
             at,
-            since,
+            since: Duration::ZERO,
             policies,
-            leader_state,
+            leader_state: LeaderState::Leader,
             unlabelled: Vec::new(),
             lists_fail: false,
             lists: 0,
         };
-        harness.apply(Change::Related(RelatedChange::Apis(ServedApis::default())));
-        harness.apply(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))));
-        harness.apply(Change::Pods(PodChange::Listed(Vec::new())));
-        let now = harness.now();
-        harness.controller.bookmark("0", now);
+        harness.apply(RelatedChange::Apis(apis));
+        harness.apply(RelatedChange::Namespaces(Watched::Listed(Vec::new())));
+        harness.apply(PodChange::Listed(Vec::new()));
         harness
     }
 
@@ -63,23 +67,30 @@ impl ControllerHarness {
         Now { at: self.at + self.since, wall }
     }
 
-    pub fn apply(&mut self, change: Change) {
+    pub fn apply(&mut self, change: impl Into<Change>) {
         let now = self.now();
         self.controller.watch_event(change, now);
     }
 
     pub fn observe(&mut self, pod: &PodBuilder) {
-        self.apply(Change::Pods(PodChange::Observed(pod.observation())));
+        self.apply(PodChange::Observed(pod.observation()));
     }
 
     pub fn delete_pod(&mut self, name: &str, uid: &str) {
-        self.apply(Change::Pods(PodChange::Gone(PodKey::new("default", name), uid.into())));
+        self.apply(PodChange::Gone(PodKey::new("default", name), uid.into()));
     }
 
-    pub fn step_after(&mut self, seconds: u64) -> Effects {
-        self.since += Duration::from_secs(seconds);
+    /// A step whose lookups remain unanswered and whose actions remain in flight.
+    pub fn step_unanswered(&mut self, after: Duration) -> Effects {
+        self.since += after;
         let now = self.now();
-        let mut effects = self.controller.step(now, &self.policies, self.leader_state);
+        self.controller.step(now, &self.policies, self.leader_state)
+    }
+
+    /// A step whose actions finish without a write, and whose lookups are answered: no other pod exists, no ConfigMap is readable.
+    pub fn step_after(&mut self, seconds: u64) -> Effects {
+        let mut effects = self.step_unanswered(Duration::from_secs(seconds));
+        let now = self.now();
         for (set, _) in &effects.actions {
             self.controller.actions_finished(set, false, false, now.at);
         }
@@ -127,12 +138,7 @@ impl ControllerHarness {
 
     pub fn conf(&mut self, text: &str) {
         let conf = Conf::Known(AppConf::parse(text).into());
-        self.apply(Change::Related(RelatedChange::Conf(
-            PodKey::new("default", "nb-driver"),
-            DRIVER_UID.into(),
-            conf,
-            Vec::new(),
-        )));
+        self.apply(RelatedChange::Conf(PodKey::new("default", "nb-driver"), DRIVER_UID.into(), conf, Vec::new()));
     }
 }
 

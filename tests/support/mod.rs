@@ -42,7 +42,7 @@ use spark_usher::gang;
 use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
 use spark_usher::runtime::clock;
 use spark_usher::signature::{Key, SECRET_LEN};
-use spark_usher::snapshot::{Change, Group, Namespace, Node, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
+use spark_usher::snapshot::{Group, Namespace, Node, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
 use spark_usher::spark::pod::Pod;
 
 pub const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";
@@ -231,7 +231,7 @@ pub fn list_nodes(snapshot: &mut Snapshot, nodes: &[(String, Vec<(&str, String)>
         };
         (name.as_str().into(), node)
     };
-    snapshot.apply(RelatedChange::Nodes(Watched::Listed(nodes.iter().map(node).collect())).into());
+    snapshot.apply(RelatedChange::Nodes(Watched::Listed(nodes.iter().map(node).collect())));
 }
 
 pub fn review(object: &Value, user_info: Value) -> Value {
@@ -256,7 +256,7 @@ pub fn signing_key() -> Key {
 /// An empty snapshot of a replica that signs its decisions.
 pub fn signing() -> Snapshot {
     let mut snapshot = Snapshot::default();
-    snapshot.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
+    snapshot.apply(RelatedChange::SigningKey(Some(signing_key())));
     snapshot
 }
 
@@ -270,17 +270,14 @@ pub fn snapshot_with(pods: &[PodBuilder]) -> Snapshot {
 }
 
 pub fn observe(snapshot: &mut Snapshot, pod: &PodBuilder) {
-    snapshot.apply(Change::Pods(PodChange::Observed(pod.observation())));
+    snapshot.apply(PodChange::Observed(pod.observation()));
 }
 
 /// Adds a namespace with these labels and annotations to a snapshot.
 pub fn observe_namespace(snapshot: &mut Snapshot, name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) {
     let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let overrides = Overrides::read(|key| annotations.iter().find(|(k, _)| *k == key).map(|(_, v)| *v));
-    snapshot.apply(Change::Related(RelatedChange::Namespaces(Watched::Upserted(
-        name.into(),
-        Namespace { labels, overrides },
-    ))));
+    snapshot.apply(RelatedChange::Namespaces(Watched::Upserted(name.into(), Namespace { labels, overrides })));
 }
 
 /// A policy that matches all pods, for this scheduler type, with its default shape.

@@ -16,7 +16,7 @@ use spark_usher::reconcile::{self, ApplicationState};
 use spark_usher::recovery::budget::DeletionBudget;
 use spark_usher::runtime::clock;
 use spark_usher::snapshot::{
-    Change, Conf, Group, ObservedPod, Owner, PodChange, ReferencedPod, RelatedChange, ServedApis, Snapshot, Watched,
+    Conf, Group, ObservedPod, Owner, PodChange, ReferencedPod, RelatedChange, ServedApis, Snapshot, Watched,
 };
 use spark_usher::spark::conf::AppConf;
 use spark_usher::spark::ids::{AppKey, PodKey};
@@ -25,7 +25,7 @@ use spark_usher::time::Now;
 use super::*;
 
 /// A cluster that executes the controller's actions.
-pub struct Cluster {
+pub struct GangCluster {
     pub snapshot: Snapshot,
     pub policies: Policies,
     pub memory: ApplicationState,
@@ -39,13 +39,13 @@ pub struct Cluster {
     pub visited: usize,
 }
 
-impl Cluster {
-    pub fn new(policy: Policy) -> Cluster {
+impl GangCluster {
+    pub fn new(policy: Policy) -> GangCluster {
         let mut snapshot = Snapshot::default();
-        snapshot.apply(Change::Related(RelatedChange::Apis(serving(policy.scheduler.gang_scheduler, 0))));
+        snapshot.apply(RelatedChange::Apis(serving(policy.scheduler.gang_scheduler, 0)));
         let kind = policy.scheduler.gang_scheduler.kind;
-        snapshot.apply(RelatedChange::Groups(kind, Watched::Listed(Vec::new())).into());
-        Cluster {
+        snapshot.apply(RelatedChange::Groups(kind, Watched::Listed(Vec::new())));
+        GangCluster {
             snapshot,
             policies: only(policy),
             memory: ApplicationState::default(),
@@ -58,8 +58,8 @@ impl Cluster {
         }
     }
 
-    pub fn volcano() -> Cluster {
-        Cluster::new(policy("volcano"))
+    pub fn volcano() -> GangCluster {
+        GangCluster::new(policy("volcano"))
     }
 
     /// A running driver with this configuration.
@@ -76,12 +76,7 @@ impl Cluster {
 
     pub fn conf(&mut self, uid: &str, conf: &str) -> &mut Self {
         let conf = Conf::Known(Arc::new(AppConf::parse(conf)));
-        self.snapshot.apply(Change::Related(RelatedChange::Conf(
-            PodKey::new("default", "nb-driver"),
-            uid.into(),
-            conf,
-            vec![],
-        )));
+        self.snapshot.apply(RelatedChange::Conf(PodKey::new("default", "nb-driver"), uid.into(), conf, vec![]));
         self
     }
 
@@ -102,10 +97,7 @@ impl Cluster {
     }
 
     pub fn delete_pod(&mut self, id: u32) -> &mut Self {
-        self.snapshot.apply(Change::Pods(PodChange::Gone(
-            PodKey::new("default", &format!("nb-exec-{id}")),
-            format!("e{id}").into(),
-        )));
+        self.snapshot.apply(PodChange::Gone(PodKey::new("default", &format!("nb-exec-{id}")), format!("e{id}").into()));
         self
     }
 
@@ -155,8 +147,7 @@ impl Cluster {
                     waits: None,
                     spec,
                 };
-                self.snapshot
-                    .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
+                self.snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group)));
             }
             Action::PatchGroup { key, seen, patch, .. } => {
                 let mut group = (**self.snapshot.groups.get(&key).unwrap()).clone();
@@ -168,12 +159,11 @@ impl Cluster {
                 }
                 group.started |= patch.pointer("/metadata/annotations").is_some();
                 group.version = version;
-                self.snapshot
-                    .apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group))));
+                self.snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key, group)));
             }
             Action::DeleteGroup { key, seen, .. } => {
                 assert_eq!(self.snapshot.groups.get(&key).unwrap().uid, seen.uid);
-                self.snapshot.apply(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key))));
+                self.snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Removed(key)));
             }
             Action::Adopt { executor, driver, .. } => {
                 let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();
@@ -182,7 +172,7 @@ impl Cluster {
                 let owner = spark_usher::snapshot::Owner::of_pod(driver.key.name().into(), driver.uid);
                 Arc::make_mut(&mut known.template).owner = Some(owner);
                 assert_eq!(known.exec_id, Some(id));
-                self.snapshot.apply(Change::Pods(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known))));
+                self.snapshot.apply(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known)));
             }
             Action::CleanUp { .. } | Action::Recover(_) => panic!("expected no deletion in a plan for gangs"),
             Action::RecordEvent(event) => {

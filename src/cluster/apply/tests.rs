@@ -59,7 +59,7 @@ fn orphaned() -> Snapshot {
     executor["spec"]["containers"] = json!([{"name": "e", "env": [{"name": "SPARK_DRIVER_URL", "value": url}]}]);
     let mut snapshot = Snapshot::default();
     let executor = <ObservedPod as crate::cluster::view::View>::read(&executor.to_string()).unwrap();
-    snapshot.apply(Change::Pods(PodChange::Observed(executor)));
+    snapshot.apply(PodChange::Observed(executor));
     snapshot
 }
 

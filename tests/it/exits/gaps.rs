@@ -8,7 +8,7 @@ fn interrupted_watch_leaves_gap_in_checkpoint_for_a_limited_time() {
     harness.observe(&version(driver(), 2));
     harness.step_after(1);
     // Executor 1 was created and deleted while the watch was interrupted, so this replica has not seen it.
-    harness.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 2).observation()])));
+    harness.apply(PodChange::Listed(vec![version(driver(), 2).observation()]));
     let now = harness.now();
     harness.controller.bookmark("30", now);
     harness.step_after(2);
@@ -29,7 +29,7 @@ fn interrupted_watch_leaves_gap_in_checkpoint_for_a_limited_time() {
 
 /// A leader whose watch had shown everything up to `through`, was interrupted, and continued after a list as of another version.
 fn interrupt(harness: &mut ControllerHarness, as_of: u64) {
-    harness.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 2).observation()])));
+    harness.apply(PodChange::Listed(vec![version(driver(), 2).observation()]));
     let now = harness.now();
     harness.controller.bookmark(&as_of.to_string(), now);
     harness.step_after(2);
@@ -102,7 +102,7 @@ fn gap_of_an_earlier_leader_ends_with_a_leader_that_has_observed_it() {
 }
 
 /// Three replicas, and an API server whose versions they observe.
-struct Cluster {
+struct Replicas {
     replicas: Vec<ControllerHarness>,
     leader: usize,
     version: u32,
@@ -110,8 +110,8 @@ struct Cluster {
     reports: Vec<(u64, bool)>,
 }
 
-impl Cluster {
-    fn new() -> Cluster {
+impl Replicas {
+    fn new() -> Replicas {
         let replica = |_| {
             let mut harness = ControllerHarness::new(Finished::Report);
             harness.leader_state = LeaderState::Follower;
@@ -119,7 +119,7 @@ impl Cluster {
             harness
         };
         let mut cluster =
-            Cluster { replicas: (0..3).map(replica).collect(), leader: 0, version: 10, reports: Vec::new() };
+            Replicas { replicas: (0..3).map(replica).collect(), leader: 0, version: 10, reports: Vec::new() };
         take_over(&mut cluster.replicas[0], FoundCheckpoint::default());
         cluster.step(5);
         cluster
@@ -149,7 +149,7 @@ impl Cluster {
         let last = version(failed(id, 137), self.version).deleting();
         for replica in &mut self.replicas {
             states.iter().for_each(|pod| replica.observe(pod));
-            replica.apply(Change::Pods(PodChange::Deleted(last.observation())));
+            replica.apply(PodChange::Deleted(last.observation()));
         }
     }
 
@@ -160,7 +160,7 @@ impl Cluster {
             let at = replica.now().at;
             replica.controller.watch_interrupted(at);
             replica.step_after(40);
-            replica.apply(Change::Pods(PodChange::Listed(vec![version(driver(), 2).observation()])));
+            replica.apply(PodChange::Listed(vec![version(driver(), 2).observation()]));
         }
         self.step(5);
     }
@@ -186,7 +186,7 @@ impl Cluster {
 
 #[test]
 fn ten_kills_in_a_row_and_three_stalls_repeat_no_exit_that_a_checkpoint_covers() {
-    let mut cluster = Cluster::new();
+    let mut cluster = Replicas::new();
     cluster.version = 100;
     for round in 0..10 {
         cluster.exit(2 * round + 1);

@@ -188,7 +188,7 @@ fn driver_that_loses_its_label_is_not_gone() {
     scene.harness.observe(&running(1));
     scene.run(2);
     // The watch reports the pod as deleted, with its last labels.
-    scene.harness.apply(Change::Pods(PodChange::Deleted(version(driver(), 9).observation())));
+    scene.harness.apply(PodChange::Deleted(version(driver(), 9).observation()));
     let snapshot = scene.harness.controller.snapshot();
     let key = spark_usher::spark::ids::PodKey::new("default", "nb-driver");
     assert_eq!(snapshot.referenced.get(&key), None, "a GET decides");

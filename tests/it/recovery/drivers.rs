@@ -7,7 +7,7 @@ use spark_usher::snapshot::{ObservedPod, ReferencedPod};
 
 /// A replica that signs, and this pod as its webhook lets this creator create it, running.
 pub(super) fn signed(scene: &mut Scene, review: &serde_json::Value) -> PodBuilder {
-    scene.harness.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
+    scene.harness.apply(RelatedChange::SigningKey(Some(signing_key())));
     let admitted = answer(review, &signing(), &only(policy("volcano"))).object.into_pod();
     let name = admitted.0["metadata"]["name"].as_str().unwrap().to_owned();
     admitted.stored(&format!("uid-{name}")).phase("Running")
@@ -21,7 +21,7 @@ fn evicted(pod: PodBuilder) -> PodBuilder {
 
 pub(super) fn read(scene: &mut Scene, name: &str, found: ReferencedPod) {
     let pod = spark_usher::spark::ids::PodKey::new("default", name);
-    scene.harness.apply(Change::Related(RelatedChange::Referenced(pod, found, vec![AppKey::new("default", APP)])));
+    scene.harness.apply(RelatedChange::Referenced(pod, found, vec![AppKey::new("default", APP)]));
 }
 
 pub(super) fn present(pod: &PodBuilder) -> ReferencedPod {
@@ -60,7 +60,7 @@ fn executors_whose_owner_was_withheld_are_orphans_when_their_creator_is_gone() {
     };
     // This replica has never seen the driver.
     let mut scene = Scene::new(act(RecoveryRule::Orphans));
-    scene.harness.apply(Change::Related(RelatedChange::SigningKey(Some(signing_key()))));
+    scene.harness.apply(RelatedChange::SigningKey(Some(signing_key())));
     let withheld = admitted(&review(1, ("notebook", "n1"), "creator/other/o1"), &only(policy("none")));
     // A tenant replaces the note after admission, or writes one where the webhook does not run.
     let replaced = admitted(&review(2, ("living", "l1"), ""), &only(policy("none")))
@@ -181,10 +181,10 @@ fn step_visits_a_bounded_number_of_executors_of_applications_with_views() {
 
 #[test]
 fn round_visits_only_executors_that_a_rule_can_concern() {
-    let mut cluster = Cluster::new(policy("none"));
+    let mut cluster = GangCluster::new(policy("none"));
     cluster.driver("spark.executor.instances=9");
     (1..=9).for_each(|id| _ = cluster.executor(id, "Running"));
-    let visits = |cluster: &mut Cluster| {
+    let visits = |cluster: &mut GangCluster| {
         (cluster.visited, cluster.memory) = (0, ApplicationState::default());
         cluster.settle().visited
     };

@@ -32,7 +32,7 @@ fn created(scene: &mut Scene, id: u32, host: &str) -> PodBuilder {
 /// The answer to a GET of the notebook's pod.
 fn found(scene: &mut Scene, found: ReferencedPod) {
     let (pod, waiters) = (PodKey::new("hub", "nb-0"), vec![AppKey::new("default", APP)]);
-    scene.harness.apply(Change::Related(RelatedChange::Referenced(pod, found, waiters)));
+    scene.harness.apply(RelatedChange::Referenced(pod, found, waiters));
 }
 
 /// A pending executor with this address of its driver, whose notebook had another, or the same, until it was deleted.

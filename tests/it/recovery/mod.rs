@@ -309,10 +309,10 @@ fn exit_of_an_executor_that_a_rule_deleted_names_the_rule() {
     scene.harness.observe(&starting(2));
     scene.run(599);
     // A client deletes the second one before the rule's time is over.
-    scene.harness.apply(Change::Pods(PodChange::Deleted(version(starting(2), 8).deleting().observation())));
+    scene.harness.apply(PodChange::Deleted(version(starting(2), 8).deleting().observation()));
     scene.run(41);
     assert_eq!(scene.deletions().len(), 1);
-    scene.harness.apply(Change::Pods(PodChange::Deleted(version(starting(1), 9).deleting().observation())));
+    scene.harness.apply(PodChange::Deleted(version(starting(1), 9).deleting().observation()));
     scene.run(30);
     let history = scene.harness.controller.exits().history().clone();
     let said: Vec<(Cause, String)> = history.iter().map(|exit| (exit.cause, exit.detail())).collect();
@@ -323,7 +323,7 @@ fn exit_of_an_executor_that_a_rule_deleted_names_the_rule() {
     scene.harness.observe(&running(1));
     scene.run(400);
     assert_eq!(scene.deletions().len(), 1);
-    scene.harness.apply(Change::Pods(PodChange::Deleted(version(running(1), 9).deleting().observation())));
+    scene.harness.apply(PodChange::Deleted(version(running(1), 9).deleting().observation()));
     scene.run(30);
     let exit = scene.harness.controller.exits().history().iter().next().unwrap().clone();
     assert_eq!((exit.cause, &*exit.detail()), (Cause::DeletedByRule, "by the recovery rule unregistered"));

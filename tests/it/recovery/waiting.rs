@@ -119,7 +119,7 @@ fn gang_that_is_larger_than_the_cluster_never_fits_and_the_report_says_so() {
         let mut scene = Scene::with_conf(Recovery::default(), "spark.executor.instances=4");
         scene.harness.apply(listed(vec![(group_key("g"), Group { spec: json!({"minMember": 4}), ..group(false) })]));
         let nodes = sizes.iter().enumerate().map(|(i, cpu)| (format!("n{i}").into(), node(cpu))).collect();
-        scene.harness.apply(Change::Related(RelatedChange::Nodes(Watched::Listed(nodes))));
+        scene.harness.apply(RelatedChange::Nodes(Watched::Listed(nodes)));
         let mut pod = member(unscheduled(1, "Unschedulable", NOT_READY), "g");
         pod.0["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "2", "memory": "1Gi"}});
         scene.harness.observe(&pod);
@@ -190,13 +190,13 @@ fn refused_pod_group_is_the_reason_until_it_exists() {
     scene.harness.observe(&member(unscheduled(1, "Unschedulable", "pod group g not found"), "g"));
     let app = AppKey::new("default", APP);
     let refused = RelatedChange::GroupRefused(group_key("g"), app, "queue team does not exist".into());
-    scene.harness.apply(Change::Related(refused));
+    scene.harness.apply(refused);
     let why = "the API server refused PodGroup g: queue team does not exist";
     assert_eq!(causes(&scene), [("gang".into(), 1, why.into())]);
     assert!(
         report(&scene).troubled[0].why.as_ref().unwrap().contains("refused its PodGroup g: queue team does not exist")
     );
-    scene.harness.apply(RelatedChange::Groups("volcano", Watched::Upserted(group_key("g"), group(false))).into());
+    scene.harness.apply(RelatedChange::Groups("volcano", Watched::Upserted(group_key("g"), group(false))));
     assert!(scene.harness.controller.snapshot().refused_groups.is_empty());
     assert_eq!(causes(&scene)[0].2, "1 of 3 executors exist; pod group g not found");
 }
@@ -256,7 +256,7 @@ fn refused_change_of_a_pod_group_is_said_until_its_spec_changes() {
     scene.harness.apply(changed(of("Pending", 4)));
     scene.harness.observe(&member(unscheduled(1, "Unschedulable", NOT_READY), "g"));
     let refused = RelatedChange::GroupRefused(group_key("g"), AppKey::new("default", APP), "is immutable".into());
-    scene.harness.apply(Change::Related(refused));
+    scene.harness.apply(refused);
     let why = format!("1 of 4 executors exist; the API server refused its change: is immutable; {NOT_READY}");
     assert_eq!(causes(&scene)[0].2, why);
     // Volcano writes its status each second.
@@ -266,7 +266,7 @@ fn refused_change_of_a_pod_group_is_said_until_its_spec_changes() {
     assert_eq!(causes(&scene)[0].2, NOT_READY);
     // Nothing is kept of an application that is gone.
     let refused = RelatedChange::GroupRefused(group_key("g"), AppKey::new("default", APP), "is immutable".into());
-    scene.harness.apply(Change::Related(refused));
+    scene.harness.apply(refused);
     scene.harness.delete_pod("nb-exec-1", "e1");
     scene.harness.delete_pod("nb-driver", DRIVER_UID);
     assert!(scene.harness.controller.snapshot().refused_groups.is_empty());
@@ -279,7 +279,7 @@ fn message_about_node_affinity_names_the_nodes_that_are_avoided() {
     scene.harness.observe(&unscheduled(1, "Unschedulable", message));
     assert_eq!(causes(&scene)[0].2, message);
     let mut snapshot = scene.harness.controller.snapshot().clone();
-    snapshot.apply(Change::Related(RelatedChange::AvoidedNodes(vec!["n1".into()])));
+    snapshot.apply(RelatedChange::AvoidedNodes(vec!["n1".into()]));
     let now = scene.harness.now().wall;
     let apps = views::apps(&snapshot, &scene.harness.history(), None, now);
     let cause = apps[0].shortage.as_ref().unwrap().causes[0].message.clone();

@@ -162,8 +162,8 @@ impl Sim {
         self.record(|| format!("r{number} starts"));
         let moment = self.moment(number);
         let controller = self.replicas[number].controller.as_mut().unwrap();
-        controller.watch_event(Change::Related(RelatedChange::Apis(ServedApis::default())), moment);
-        controller.watch_event(Change::Related(RelatedChange::Namespaces(Watched::Listed(Vec::new()))), moment);
+        controller.watch_event(RelatedChange::Apis(ServedApis::default()), moment);
+        controller.watch_event(RelatedChange::Namespaces(Watched::Listed(Vec::new())), moment);
         self.restart_watch(number);
         self.send(number, Duration::ZERO, Request::Round);
     }
