@@ -157,145 +157,160 @@ async fn follow<S: Source>(
     progress: &mut Progress,
     stop: &CancellationToken,
 ) -> Stopped {
-    let resource = source.resource();
-    let api: Api<Viewed<S::View>> = Api::all_with(client.clone(), &resource);
+    let api: Api<Viewed<S::View>> = Api::all_with(client.clone(), &source.resource());
     let config = stream::Config { labels: source.labels(), fields: None, streaming };
-    let events = stream::events(api, config).take_until(stop.cancelled());
-    let mut events = std::pin::pin!(events);
+    let mut events = std::pin::pin!(stream::events(api, config).take_until(stop.cancelled()));
     progress.lost();
-    let (mut listing, mut failing) = (Vec::new(), false);
-    // Whether a list is not complete, and how many streamed ones were cut.
-    let (mut is_listing, mut cut) = (true, 0);
-    let name = S::NAME;
-    let followed = |message: WatchMessage| Some(message).filter(|_| S::IS_FOLLOWED).into_iter();
+    let metrics = &*sink.metrics;
+    let mut watch =
+        Watch { source, metrics, progress, streaming, listing: Vec::new(), is_listing: true, cut: 0, failing: false };
     loop {
         let event = tokio::select! {
             biased;
             event = events.next() => event,
-            () = clock::until(progress.next()) => {
-                failing &= !progress.look();
+            () = clock::until(watch.progress.next()) => {
+                watch.failing &= !watch.progress.look();
                 continue;
             }
         };
-        let Some(event) = event else { break };
-        let messages: Vec<WatchMessage> = match event {
-            Err(error) => {
-                is_listing |= error.relists();
-                if streaming && is_listing {
-                    cut += error.unstreamed();
-                    if cut >= MOST_CUT {
-                        sink.metrics.watch_errors.with_label_values(&[name]).inc();
-                        tracing::info!(resource = name, error = %Brief(&error), "the API server does not stream the list; it is read in pages");
-                        return Stopped::NotStreamed;
-                    }
+        let messages = match event {
+            None => return Stopped::Stopped,
+            Some(Ok(event)) => watch.messages(event),
+            Some(Err(error)) => {
+                if watch.is_not_streamed(&error) {
+                    return Stopped::NotStreamed;
                 }
-                progress.lost();
-                sink.metrics.watch_errors.with_label_values(&[name]).inc();
-                // After a 410 the watch lists again, and a restart of the server cuts connections: neither is worth a warning the
-                // first time.
-                if failing {
-                    tracing::warn!(resource = name, error = %Brief(&error), "the watch failed; retrying");
-                } else {
-                    tracing::debug!(resource = name, error = %Brief(&error), "the watch was interrupted; restarting it");
-                }
-                failing = true;
-                if S::IS_FOLLOWED && sink.changes.send(WatchMessage::PodWatchInterrupted).await.is_err() {
-                    break;
-                }
-                continue;
+                watch.interrupted(&error)
             }
-            Ok(Event::Init) => {
-                listing.clear();
-                if !send(sink, followed(WatchMessage::PodListStarted)).await {
-                    break;
-                }
-                continue;
-            }
-            Ok(Event::Opened) => {
-                progress.opened();
-                continue;
-            }
-            Ok(Event::Listed(seen)) => {
-                failing = false;
-                match open(seen, name, &sink.metrics) {
-                    Ok((seen, view)) => listing.push((source.key(&seen), view)),
-                    Err(uid) if S::IS_FOLLOWED => {
-                        if sink.changes.send(WatchMessage::PodUnreadable(uid)).await.is_err() {
-                            break; // The writer has stopped.
-                        }
-                    }
-                    Err(_) => {}
-                }
-                if !S::IS_FOLLOWED || listing.len() < PAGE {
-                    continue;
-                }
-                vec![list_of(source.change(Watched::Listed(std::mem::take(&mut listing))))]
-            }
-            Ok(Event::InitDone(version)) => {
-                (cut, is_listing) = (0, false);
-                let last = Some(list_of(source.change(Watched::Listed(std::mem::take(&mut listing))))).into_iter();
-                let up_to = followed(WatchMessage::PodBookmark(version.into()));
-                last.chain(followed(WatchMessage::PodListFinished)).chain(up_to).collect()
-            }
-            Ok(Event::Apply(seen)) => {
-                sink.metrics.watch_events.with_label_values(&[name]).inc();
-                match open(seen, name, &sink.metrics) {
-                    Ok((seen, view)) => {
-                        vec![WatchMessage::Change(source.change(Watched::Upserted(source.key(&seen), view)))]
-                    }
-                    Err(uid) => followed(WatchMessage::PodUnreadable(uid)).collect(),
-                }
-            }
-            Ok(Event::Delete(seen)) => {
-                sink.metrics.watch_events.with_label_values(&[name]).inc();
-                vec![WatchMessage::Change(source.removed(&seen))]
-            }
-            Ok(Event::Bookmark(version)) => followed(WatchMessage::PodBookmark(version.into())).collect(),
         };
-        failing = false;
-        if !is_listing {
-            progress.made();
-        }
-        if !send(sink, messages).await {
-            break;
+        for message in messages {
+            if sink.changes.send(message).await.is_err() {
+                return Stopped::Stopped; // So has the writer.
+            }
         }
     }
-    Stopped::Stopped
 }
 
-/// Whether the writer received all messages; it may have stopped.
-async fn send(sink: &Sink, messages: impl IntoIterator<Item = WatchMessage>) -> bool {
-    for message in messages {
-        if sink.changes.send(message).await.is_err() {
+/// What a watch has shown so far.
+struct Watch<'w, S: Source> {
+    source: &'w S,
+    metrics: &'w Metrics,
+    progress: &'w mut Progress,
+    streaming: bool,
+    /// The objects of a list that is not complete.
+    listing: Vec<(S::Key, S::View)>,
+    is_listing: bool,
+    /// How many streamed lists were cut, one after the other.
+    cut: u32,
+    /// Whether the last event was an error.
+    failing: bool,
+}
+
+impl<S: Source> Watch<'_, S> {
+    /// The messages that the controller gets for an event.
+    fn messages(&mut self, event: Event<Viewed<S::View>>) -> Vec<WatchMessage> {
+        let messages = match event {
+            Event::Init => {
+                self.listing.clear();
+                return followed::<S>([WatchMessage::PodListStarted]);
+            }
+            Event::Opened => {
+                self.progress.opened();
+                return Vec::new();
+            }
+            Event::Listed(seen) => {
+                self.failing = false;
+                match self.open(seen) {
+                    Ok(seen) => self.listing.push(seen),
+                    Err(uid) => return followed::<S>([WatchMessage::PodUnreadable(uid)]),
+                }
+                if !S::IS_FOLLOWED || self.listing.len() < PAGE {
+                    return Vec::new();
+                }
+                vec![self.list()]
+            }
+            Event::InitDone(version) => {
+                (self.cut, self.is_listing) = (0, false);
+                let mut messages = vec![self.list()];
+                messages
+                    .extend(followed::<S>([WatchMessage::PodListFinished, WatchMessage::PodBookmark(version.into())]));
+                messages
+            }
+            Event::Apply(seen) => {
+                self.metrics.watch_events.with_label_values(&[S::NAME]).inc();
+                match self.open(seen) {
+                    Ok((key, view)) => vec![WatchMessage::Change(self.source.change(Watched::Upserted(key, view)))],
+                    Err(uid) => followed::<S>([WatchMessage::PodUnreadable(uid)]),
+                }
+            }
+            Event::Delete(seen) => {
+                self.metrics.watch_events.with_label_values(&[S::NAME]).inc();
+                vec![WatchMessage::Change(self.source.removed(&seen))]
+            }
+            Event::Bookmark(version) => followed::<S>([WatchMessage::PodBookmark(version.into())]),
+        };
+        self.failing = false;
+        if !self.is_listing {
+            self.progress.made();
+        }
+        messages
+    }
+
+    /// The objects that were listed since the last call.
+    fn list(&mut self) -> WatchMessage {
+        match self.source.change(Watched::Listed(std::mem::take(&mut self.listing))) {
+            Change::Pods(PodChange::Listed(part)) => WatchMessage::PodListPage(part),
+            change => WatchMessage::Change(change),
+        }
+    }
+
+    /// Notes an error. Returns whether the server cuts streamed lists.
+    fn is_not_streamed(&mut self, error: &stream::Interruption) -> bool {
+        self.metrics.watch_errors.with_label_values(&[S::NAME]).inc();
+        self.is_listing |= error.relists();
+        if !self.streaming || !self.is_listing {
             return false;
         }
-    }
-    true
-}
-
-/// The message for a list, or for a part of a list of pods.
-fn list_of(all: Change) -> WatchMessage {
-    match all {
-        Change::Pods(PodChange::Listed(part)) => WatchMessage::PodListPage(part),
-        change => WatchMessage::Change(change),
-    }
-}
-
-/// Takes the view of an object. An object that cannot be read is counted, and only its uid is returned.
-fn open<V: View>(mut seen: Viewed<V>, resource: &'static str, metrics: &Metrics) -> Result<(Viewed<V>, V), String> {
-    let Some(view) = seen.view.take() else {
-        metrics.malformed.with_label_values(&[resource]).inc();
-        if metrics.warned_malformed.is_due(seen.uid(), clock::instant()) {
-            tracing::warn!(
-                resource,
-                namespace = seen.namespace(),
-                name = seen.name(),
-                "cannot parse an object; skipping it. Later events of it are logged once a minute"
-            );
+        self.cut += error.unstreamed();
+        if self.cut >= MOST_CUT {
+            tracing::info!(resource = S::NAME, error = %Brief(error), "the API server does not stream the list; it is read in pages");
         }
-        return Err(seen.uid().to_owned());
-    };
-    Ok((seen, view))
+        self.cut >= MOST_CUT
+    }
+
+    /// The messages for an error that interrupts the watch.
+    fn interrupted(&mut self, error: &stream::Interruption) -> Vec<WatchMessage> {
+        self.progress.lost();
+        // After a 410 the watch lists again, and a restart of the server cuts connections: neither is worth a warning the first time.
+        if std::mem::replace(&mut self.failing, true) {
+            tracing::warn!(resource = S::NAME, error = %Brief(error), "the watch failed; retrying");
+        } else {
+            tracing::debug!(resource = S::NAME, error = %Brief(error), "the watch was interrupted; restarting it");
+        }
+        followed::<S>([WatchMessage::PodWatchInterrupted])
+    }
+
+    /// The key and the view of an object. One that cannot be read is counted, and only its uid is returned.
+    fn open(&self, mut seen: Viewed<S::View>) -> Result<(S::Key, S::View), String> {
+        let Some(view) = seen.view.take() else {
+            self.metrics.malformed.with_label_values(&[S::NAME]).inc();
+            if self.metrics.warned_malformed.is_due(seen.uid(), clock::instant()) {
+                tracing::warn!(
+                    resource = S::NAME,
+                    namespace = seen.namespace(),
+                    name = seen.name(),
+                    "cannot parse an object; skipping it. Later events of it are logged once a minute"
+                );
+            }
+            return Err(seen.uid().to_owned());
+        };
+        Ok((self.source.key(&seen), view))
+    }
+}
+
+/// These messages, if the controller follows the progress of the watch.
+fn followed<S: Source>(messages: impl Into<Vec<WatchMessage>>) -> Vec<WatchMessage> {
+    if S::IS_FOLLOWED { messages.into() } else { Vec::new() }
 }
 
 /// The selector of pods with a Spark role in an application.
