@@ -88,31 +88,20 @@ pub(super) fn required_by(
         let here = named_pods(snapshot, key, counts).filter(|(name, _)| app.driver(name).is_none());
         let here = here.map(|(name, uid)| PodIdentity { key: PodKey::new(key.namespace(), &name), uid });
         for PodIdentity { key: pod, uid } in here.chain(counts.template.pod_elsewhere(counts.is_proven)) {
-            let is_outdated = match snapshot.referenced.get(&pod) {
-                Some(ReferencedPod::Present(known)) => known.uid != uid,
-                Some(ReferencedPod::Absent) => true,
-                None => false,
-            };
-            if is_outdated {
-                outdated.push((pod.clone(), uid));
+            wanted.push(Lookup::Pod(pod.clone()));
+            if snapshot.referenced.get(&pod).is_some_and(|read| !is_of_uid(read, &uid)) {
+                outdated.push((pod, uid));
             }
-            wanted.push(Lookup::Pod(pod));
         }
         if let Some(owner) = &counts.template.owner {
             let workloads = workload::workloads_of(snapshot, key.namespace(), owner);
             wanted.extend(workloads.into_iter().map(Lookup::Workload));
         }
-        if counts.live > 0
-            && let Some(host) = counts.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())
-            && is_found_by_address(snapshot, key, &counts.template)
-        {
-            match snapshot.driver_at(key.namespace(), host) {
-                Some(driver) => wanted.push(Lookup::Pod(PodKey::new(key.namespace(), &driver.name))),
-                None if leads && addresses < MAX_ADDRESSES => {
-                    addresses += 1;
-                    wanted.push(Lookup::Address(key.namespace().into(), host.clone()));
-                }
-                None => {}
+        match at_address(snapshot, key, counts) {
+            Some(Lookup::Address(..)) if !leads || addresses == MAX_ADDRESSES => {}
+            read => {
+                addresses += usize::from(matches!(read, Some(Lookup::Address(..))));
+                wanted.extend(read);
             }
         }
     }
@@ -129,12 +118,14 @@ pub(super) fn required_by(
     if drivers().any(|driver| lacks_executors(snapshot, key, driver, live)) {
         wanted.push(Lookup::Quotas(key.namespace().into()));
     }
-    // Without executors, a driver that waits.
-    let waiting = counts.iter().filter(|counts| counts.pending > 0).map(|counts| &*counts.template.scheduling);
-    let drivers_waiting = drivers().filter(|driver| driver.phase == DriverPhase::Pending && driver.node.is_none());
-    let waiting = waiting.chain(drivers_waiting.map(|driver| &*driver.scheduling)).filter(|_| leads);
-    let speakers = waiting.flat_map(messages::speakers);
-    wanted.extend(speakers.map(|scheduler| Lookup::Messages(key.namespace().into(), scheduler.kind)));
+    if leads {
+        // Without executors, a driver that waits.
+        let drivers = drivers().filter(|driver| driver.phase == DriverPhase::Pending && driver.node.is_none());
+        let executors = counts.iter().filter(|counts| counts.pending > 0).map(|counts| &counts.template.scheduling);
+        let speakers =
+            executors.chain(drivers.map(|driver| &driver.scheduling)).flat_map(|fields| messages::speakers(fields));
+        wanted.extend(speakers.map(|scheduler| Lookup::Messages(key.namespace().into(), scheduler.kind)));
+    }
     if may_read_conf(app, counts.iter().copied(), policies) {
         // Also of an exited driver, if executors are left: its configuration states whether finished ones are kept.
         let is_left = counts.iter().any(|counts| is_left(&counts));
@@ -177,6 +168,22 @@ fn named_pods(
     let note = template.note.as_deref().filter(|_| template.owner.is_none()).and_then(resolve::read_evidence);
     let note = note.map(|found| (found.name.as_str().into(), found.uid.as_str().into()));
     owner.into_iter().chain(others).chain(creator).chain(note)
+}
+
+fn is_of_uid(read: &ReferencedPod, uid: &str) -> bool {
+    matches!(read, ReferencedPod::Present(pod) if *pod.uid == *uid)
+}
+
+/// The driver at the address that live executors were given, if it may be known by its address only.
+fn at_address(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> Option<Lookup> {
+    let host = counts.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())?;
+    if counts.live == 0 || !is_found_by_address(snapshot, key, &counts.template) {
+        return None;
+    }
+    Some(match snapshot.driver_at(key.namespace(), host) {
+        Some(driver) => Lookup::Pod(PodKey::new(key.namespace(), &driver.name)),
+        None => Lookup::Address(key.namespace().into(), host.clone()),
+    })
 }
 
 /// Whether a driver may be known by its address only: nothing controls its executors, or a pod that is gone.

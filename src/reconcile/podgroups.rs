@@ -402,20 +402,8 @@ impl GangPlan<'_, '_> {
     }
 
     fn desired(&self, api: &GroupApi, state: &ApplicationState) -> DesiredGroup {
-        let GangPlan { context, key, named, present } = *self;
+        let GangPlan { context, key, named, .. } = *self;
         let effective = self.effective();
-        // Executors without a known creator may be of any set, and those created while the webhook was down have no signature: if
-        // they were not counted, the gang could wait for them forever.
-        let set = named.set;
-        let claimed = set.creator.is_some();
-        let unclaimed = context.unclaimed().filter(|_| claimed);
-        let others = context.with_driver_of(set).filter(|other| !claimed || other.creator.is_some()).chain(unclaimed);
-        let counted = || set.counts.iter().copied().filter(is_counted);
-        let live = living(set) + others.map(living).sum::<usize>();
-        let created = counted().map(|counts| counts.highest_id).max().unwrap_or_default();
-        // A tenant's pod must not end the start of another's gang.
-        let is_trusted = |counts: &&TemplateCounts| counts.is_proven || context.snapshot.signing_key().is_none();
-        let ran: usize = counted().filter(is_trusted).map(|counts| counts.ran).sum();
         // If any member is proven, unproven ones count neither for the size nor for the resources.
         let members: Vec<&&TemplateCounts> = named
             .members
@@ -423,18 +411,8 @@ impl GangPlan<'_, '_> {
             .filter(|member| member.template.default_profile && (member.is_proven || !named.is_proven))
             .collect();
         let conf = named.driver().and_then(|driver| context.snapshot.conf(context.key, driver));
-        let remembered = state.sets.get(&named.set.creator).is_some_and(|set| set.started);
-        let facts = SizeFacts {
-            conf,
-            requested: effective.min_member,
-            replicas: replicas(context, set),
-            started: remembered || present.is_some_and(|group| group.started && self.may_own(group)),
-            waves_must_run: counted().any(|counts| counts.live > 0 && !counts.template.knows_profiles),
-            created: to_u32(created),
-            live: to_u32(live as u64),
-        };
-        // As many executors as it started with have run, now or earlier.
-        let started = facts.started || facts.sizes().is_some_and(|sizes| to_u32(ran as u64) >= sizes.wanted);
+        let facts = self.facts(conf, effective.min_member, state);
+        let started = facts.started;
         // A count that cannot be changed later must hold for a dynamic application at its smallest, unless a count was requested:
         // then an Event reports when it can no longer be met.
         let smallest = !api.count_mutable && effective.min_member.is_none();
@@ -463,16 +441,11 @@ impl GangPlan<'_, '_> {
             let count = size::min_member(sizes, live, members);
             (count, each.times(count))
         };
-        // The queue that the webhook wrote counts when the PodGroup is created; later a tenant may have changed the pod.
-        let given = present.and_then(|group| group.spec.get("queue")?.as_str()).map(Arc::from);
-        let queue_of_pods =
-            || named.scheduler.queue_key.and_then(|(place, key)| named.scheduling.entry(place, key)).map(Arc::from);
-        let queue = given.or_else(|| if self.is_queue_trusted() { queue_of_pods() } else { None });
         let spec = GroupSpec {
             name: key.name.clone(),
             min_member,
             min_resources,
-            queue: queue.or(effective.queue),
+            queue: self.queue().or(effective.queue),
             priority_class: members
                 .first()
                 .map_or(&named.scheduling.priority_class, |member| &member.template.scheduling.priority_class)
@@ -492,10 +465,47 @@ impl GangPlan<'_, '_> {
         }
     }
 
-    /// Whether the queue on a PodGroup's pods is trusted: our signature proves it, or there is no signing key. Otherwise the policy
-    /// decides.
-    fn is_queue_trusted(&self) -> bool {
-        self.named.is_proven || self.context.snapshot.signing_key().is_none()
+    /// What the gang's size depends on. It has started if it is known to have, or if as many executors as it started with have run, now
+    /// or earlier.
+    fn facts<'f>(&self, conf: Option<&'f AppConf>, requested: Option<u32>, state: &ApplicationState) -> SizeFacts<'f> {
+        let GangPlan { context, named, present, .. } = *self;
+        let set = named.set;
+        // Executors without a known creator may be of any set, and those created while the webhook was down have no signature: if
+        // they were not counted, the gang could wait for them forever.
+        let claimed = set.creator.is_some();
+        let unclaimed = context.unclaimed().filter(|_| claimed);
+        let others = context.with_driver_of(set).filter(|other| !claimed || other.creator.is_some()).chain(unclaimed);
+        let live = living(set) + others.map(living).sum::<usize>();
+        let counted = || set.counts.iter().copied().filter(is_counted);
+        let created = counted().map(|counts| counts.highest_id).max().unwrap_or_default();
+        // A tenant's pod must not end the start of another's gang.
+        let is_trusted = |counts: &&TemplateCounts| counts.is_proven || context.snapshot.signing_key().is_none();
+        let ran: usize = counted().filter(is_trusted).map(|counts| counts.ran).sum();
+        let remembered = state.sets.get(&set.creator).is_some_and(|set| set.started);
+        let facts = SizeFacts {
+            conf,
+            requested,
+            replicas: replicas(context, set),
+            started: remembered || present.is_some_and(|group| group.started && self.may_own(group)),
+            waves_must_run: counted().any(|counts| counts.live > 0 && !counts.template.knows_profiles),
+            created: to_u32(created),
+            live: to_u32(live as u64),
+        };
+        let started = facts.started || facts.sizes().is_some_and(|sizes| to_u32(ran as u64) >= sizes.wanted);
+        SizeFacts { started, ..facts }
+    }
+
+    /// The queue of the PodGroup, or else of its pods if our signature proves it or there is no signing key; otherwise the policy decides.
+    /// What the webhook wrote counts when the PodGroup is created; later a tenant may have changed the pod.
+    fn queue(&self) -> Option<Arc<str>> {
+        let named = self.named;
+        let given = self.present.and_then(|group| group.spec.get("queue")?.as_str());
+        let is_trusted = named.is_proven || self.context.snapshot.signing_key().is_none();
+        let of_pods = || {
+            let (place, key) = named.scheduler.queue_key.filter(|_| is_trusted)?;
+            named.scheduling.entry(place, key)
+        };
+        given.or_else(of_pods).map(Arc::from)
     }
 
     /// The annotations of the driver and its namespace, under the policy that set the scheduling fields.
