@@ -3,6 +3,8 @@
 //! Time is measured locally: a Lease is expired when it has not changed for its duration by our own monotonic clock, regardless
 //! of its `renewTime`. The clocks of two machines are never compared.
 
+use crate::text::vocabulary;
+
 use std::time::{Duration, Instant};
 
 /// The content of a Lease.
@@ -91,26 +93,15 @@ pub fn may_act_until(began: Instant, duration: Duration) -> Instant {
     began + duration * 2 / 3
 }
 
-/// The leader, as one replica knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaderState {
+vocabulary! {
+    /// The leader, as one replica knows it.
+    LeaderState
     /// This replica leads.
-    Leader,
+    Leader = "leader";
     /// Another replica holds a Lease that is not expired.
-    Follower,
+    Follower = "follower";
     /// No leader is known.
-    NoLeader,
-}
-
-impl LeaderState {
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LeaderState::Leader => "leader",
-            LeaderState::Follower => "follower",
-            LeaderState::NoLeader => "no-leader",
-        }
-    }
+    NoLeader = "no-leader";
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, screen: Screen, out: &mu
         writeln!(out, "    {:width$}  {bar}{pad}{}", plain(&name(life)), why(life))?;
     }
     let groups = cause_groups(drawn.iter().map(|(life, _)| *life));
-    let legend = groups.into_iter().map(|group| format!("{} {}", mark(group).0, group.text()));
+    let legend = groups.into_iter().map(|group| format!("{} {}", mark(group).0, group.legend()));
     let legend: Vec<String> = ["· pending", "█ ran", "> lives"].map(str::to_owned).into_iter().chain(legend).collect();
     writeln!(out, "    ({})", legend.join(", "))?;
     let left = timeline.omitted + lives.len() - drawn.len();

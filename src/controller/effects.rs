@@ -1,6 +1,7 @@
 //! The controller's settings, the results of its lookups, and its effects: what the edge has to do.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use crate::snapshot::{
 use crate::spark::conf::AppConf;
 use crate::spark::ids::{AppKey, PodKey};
 use crate::spark::rest::{DriverMetrics, ExecutorSummary};
+use crate::text::vocabulary;
 use crate::time::Now;
 
 /// Settings that do not change while the process runs.
@@ -150,62 +152,37 @@ pub enum DriverAnswer {
     Failed(PollError),
 }
 
-/// Why a driver returned no view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PollError {
-    /// Nothing listens on its ports.
-    #[error("it does not listen on the ports of its web UI")]
-    Refused,
-    /// There is no way to it: no route, no proxy, or no file descriptor.
-    #[error("there is no connection to it")]
-    Unreachable,
-    /// It did not answer in time.
-    #[error("it did not answer in time")]
-    Timeout,
-    /// It requires authentication (`spark.ui.filters`, `spark.acls.enable`).
-    #[error("it requires authentication")]
-    Forbidden,
-    /// It redirects, to HTTPS or a login.
-    #[error("it redirects")]
-    Redirected,
-    /// Another application answers.
-    #[error("it does not run this application")]
-    OtherApplication,
-    /// What answers is not Spark's REST API.
-    #[error("its answer is not of Spark's REST API")]
-    NotSpark,
-    /// The answer exceeds a limit, or there is no memory for it.
-    #[error("its answer is too large")]
-    TooLarge,
-}
-
-impl PollError {
-    /// The value of the metric label `outcome`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PollError::Refused => "refused",
-            PollError::Unreachable => "unreachable",
-            PollError::Timeout => "timeout",
-            PollError::Forbidden => "forbidden",
-            PollError::Redirected => "redirected",
-            PollError::OtherApplication => "other-application",
-            PollError::NotSpark => "not-spark",
-            PollError::TooLarge => "too-large",
-        }
+vocabulary! {
+    /// Why a driver returned no view.
+    PollError {
+        /// The sentence that follows the driver's name.
+        message: &'static str,
     }
-
-    /// All values.
-    pub const ALL: [PollError; 8] = [
-        PollError::Refused,
-        PollError::Unreachable,
-        PollError::Timeout,
-        PollError::Forbidden,
-        PollError::Redirected,
-        PollError::OtherApplication,
-        PollError::NotSpark,
-        PollError::TooLarge,
-    ];
+    /// Nothing listens on its ports.
+    Refused = "refused" { message: "it does not listen on the ports of its web UI" };
+    /// There is no way to it: no route, no proxy, or no file descriptor.
+    Unreachable = "unreachable" { message: "there is no connection to it" };
+    /// It did not answer in time.
+    Timeout = "timeout" { message: "it did not answer in time" };
+    /// It requires authentication (`spark.ui.filters`, `spark.acls.enable`).
+    Forbidden = "forbidden" { message: "it requires authentication" };
+    /// It redirects, to HTTPS or a login.
+    Redirected = "redirected" { message: "it redirects" };
+    /// Another application answers.
+    OtherApplication = "other-application" { message: "it does not run this application" };
+    /// What answers is not Spark's REST API.
+    NotSpark = "not-spark" { message: "its answer is not of Spark's REST API" };
+    /// The answer exceeds a limit, or there is no memory for it.
+    TooLarge = "too-large" { message: "its answer is too large" };
 }
+
+impl fmt::Display for PollError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl std::error::Error for PollError {}
 
 /// A suspect node, to be reported by an Event on it.
 #[derive(Clone, Debug, PartialEq, Eq)]

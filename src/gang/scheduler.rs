@@ -12,6 +12,7 @@ use crate::annotations::MetadataField;
 use crate::snapshot::{GroupApi, SchedulingFields};
 use crate::spark::pod::Pod;
 use crate::spark::resources::ResourceList;
+use crate::text::vocabulary;
 
 /// One scheduler's wire format.
 #[derive(Debug)]
@@ -142,30 +143,17 @@ pub struct QueueObject {
     pub most: fn(&Value) -> ResourceList,
 }
 
-/// The members of a gang.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Shape {
+vocabulary! {
+    /// The members of a gang.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    Shape
     /// No gang: each pod is scheduled alone.
-    Pods,
+    Pods = "pods";
     /// The executors wait for each other; the driver is not a member.
-    Executors,
+    Executors = "executors";
     /// One group with the driver, minMember 1 and minResources of all: a gate at the queue, not all-or-nothing.
-    App,
-}
-
-impl Shape {
-    /// All shapes.
-    pub const ALL: [Shape; 3] = [Shape::Pods, Shape::Executors, Shape::App];
-
-    /// Value of `gang.shape`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Shape::Pods => "pods",
-            Shape::Executors => "executors",
-            Shape::App => "app",
-        }
-    }
+    App = "app";
 }
 
 /// How a pod declares its gang, if a scheduler has two ways.

@@ -9,54 +9,30 @@ use crate::admission::Operation;
 use crate::ownership::resolve::DriverSource;
 use crate::reason::Reason;
 use crate::telemetry::registry::Registry;
+use crate::text::vocabulary;
 
-/// A webhook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
+vocabulary! {
+    /// A webhook.
+    Hook
     /// `/mutate`.
-    Mutate,
+    Mutate = "mutate";
     /// `/validate`.
-    Validate,
+    Validate = "validate";
     /// `/mutate-and-validate`.
-    Admit,
+    Admit = "mutate-and-validate";
 }
 
-impl Hook {
-    pub(crate) const ALL: [Hook; 3] = [Hook::Mutate, Hook::Validate, Hook::Admit];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Hook::Mutate => "mutate",
-            Hook::Validate => "validate",
-            Hook::Admit => "mutate-and-validate",
-        }
-    }
-}
-
-/// The outcome of a review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+vocabulary! {
+    /// The outcome of a review.
+    Outcome
     /// Allowed without a patch.
-    Allowed,
+    Allowed = "allowed";
     /// Allowed with a patch.
-    Patched,
+    Patched = "patched";
     /// Denied.
-    Denied,
+    Denied = "denied";
     /// Not answered: bad input, overload, a bug.
-    Failed,
-}
-
-impl Outcome {
-    pub(crate) const ALL: [Outcome; 4] = [Outcome::Allowed, Outcome::Patched, Outcome::Denied, Outcome::Failed];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Allowed => "allowed",
-            Outcome::Patched => "patched",
-            Outcome::Denied => "denied",
-            Outcome::Failed => "failed",
-        }
-    }
+    Failed = "failed";
 }
 
 /// The listeners.

@@ -20,26 +20,15 @@ pub enum Removal {
     Vanished,
 }
 
-/// Who caused an exit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+vocabulary! {
+    /// Who caused an exit.
+    Blame
     /// The application: its code, its settings, or what it requests.
-    Application,
+    Application = "application";
     /// Somebody else: the node, the cluster, the driver, or who deleted the pod.
-    Others,
+    Others = "others";
     /// The pod does not show it.
-    Unknown,
-}
-
-impl Blame {
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Blame::Application => "application",
-            Blame::Others => "others",
-            Blame::Unknown => "unknown",
-        }
-    }
+    Unknown = "unknown";
 }
 
 vocabulary! {

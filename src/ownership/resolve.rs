@@ -17,40 +17,19 @@ use crate::signature::{Creator, StatedCreator, namespace_of_account};
 use crate::snapshot::{DriverPod, Owner, Snapshot, Template};
 use crate::spark::pod::Pod;
 use crate::spark::text::Text;
-use crate::text::is_dns_subdomain;
+use crate::text::{is_dns_subdomain, vocabulary};
 
-/// How a driver was found, the strongest evidence first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DriverSource {
+vocabulary! {
+    /// How a driver was found, the strongest evidence first.
+    DriverSource
     /// The authenticated creator of the pod.
-    Creator,
+    Creator = "creator";
     /// A controller owner that is already on the pod.
-    OwnerReference,
+    OwnerReference = "owner-reference";
     /// The labelled driver of the same application.
-    AppSelector,
+    AppSelector = "app-selector";
     /// `SPARK_DRIVER_URL`: the driver's Service, or its address.
-    DriverUrl,
-}
-
-impl DriverSource {
-    /// All kinds of evidence.
-    pub const ALL: [DriverSource; 4] =
-        [DriverSource::Creator, DriverSource::OwnerReference, DriverSource::AppSelector, DriverSource::DriverUrl];
-
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DriverSource::Creator => "creator",
-            DriverSource::OwnerReference => "owner-reference",
-            DriverSource::AppSelector => "app-selector",
-            DriverSource::DriverUrl => "driver-url",
-        }
-    }
-
-    /// Parses the word.
-    pub fn from_name(name: &str) -> Option<DriverSource> {
-        DriverSource::ALL.into_iter().find(|how| how.as_str() == name)
-    }
+    DriverUrl = "driver-url";
 }
 
 impl fmt::Display for DriverSource {
@@ -312,7 +291,7 @@ pub fn resolve_later<'a>(executors: &Template, namespace: &str, snapshot: &Snaps
 /// Our note of weaker evidence, `how/name/uid`. Any tenant can write the annotation: it is only a hint which pod to read.
 pub fn read_evidence<'a>(note: &str) -> Option<FoundDriver<'a>> {
     let mut parts = note.split('/');
-    let (how, name, uid) = (DriverSource::from_name(parts.next()?)?, parts.next()?, parts.next()?);
+    let (how, name, uid) = (DriverSource::of(parts.next()?)?, parts.next()?, parts.next()?);
     let whole = parts.next().is_none() && is_dns_subdomain(name) && is_uid(uid);
     whole.then(|| FoundDriver { source: how, name: name.to_owned().into(), uid: uid.to_owned().into() })
 }
@@ -334,9 +313,9 @@ mod tests {
     #[test]
     fn source_round_trips_through_its_word() {
         for source in DriverSource::ALL {
-            assert_eq!(DriverSource::from_name(&source.to_string()), Some(source));
+            assert_eq!(DriverSource::of(&source.to_string()), Some(source));
         }
-        assert_eq!(DriverSource::from_name("guess"), None);
+        assert_eq!(DriverSource::of("guess"), None);
     }
 
     #[test]

@@ -467,7 +467,7 @@ impl Template {
 
 impl Executor {
     fn of(pod: &Pod<'_>, keys: &SchedulingKeys) -> Executor {
-        let state = ExecutorPodState::of(pod);
+        let state = ExecutorPodState::of_pod(pod);
         Executor {
             name: shared(pod.metadata.name.as_deref()),
             uid: shared(pod.metadata.uid.as_deref()),

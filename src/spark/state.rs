@@ -3,44 +3,28 @@
 use super::pod::Pod;
 use super::status::ContainerStatus;
 use super::version::SparkVersion;
+use crate::text::vocabulary;
 
-/// Spark's `ExecutorPodState`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ExecutorPodState {
+vocabulary! {
+    /// Spark's `ExecutorPodState`.
+    ExecutorPodState
     /// Not started, for whatever reason: unscheduled, pulling, ImagePullBackOff.
-    Pending,
+    Pending = "pending";
     /// The Spark container runs, as far as the status reports.
-    Running,
+    Running = "running";
     /// Exited with code 0.
-    Succeeded,
+    Succeeded = "succeeded";
     /// Exited otherwise, or a sidecar did.
-    Failed,
+    Failed = "failed";
     /// Phase `terminating`, which no API server writes.
-    Terminating,
+    Terminating = "terminating";
     /// Deletion was requested and the pod does not run any more.
-    Deleted,
+    Deleted = "deleted";
     /// A phase that Spark does not know.
-    Unknown,
+    Unknown = "unknown";
 }
 
 impl ExecutorPodState {
-    /// All states, in their order.
-    pub const ALL: [ExecutorPodState; 7] =
-        [Self::Pending, Self::Running, Self::Succeeded, Self::Failed, Self::Terminating, Self::Deleted, Self::Unknown];
-
-    /// The state's name in metrics and messages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Terminating => "terminating",
-            Self::Deleted => "deleted",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// Whether this state is final: only the pod's deletion follows.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Deleted)
@@ -52,7 +36,7 @@ impl ExecutorPodState {
     }
 
     /// Reads the state as the Spark that created the pod would; first match wins (`ExecutorPodsSnapshot.toState`).
-    pub fn of(pod: &Pod<'_>) -> ExecutorPodState {
+    pub fn of_pod(pod: &Pod<'_>) -> ExecutorPodState {
         let version = SparkVersion::of(pod);
         let phase = pod.status.phase.as_deref().unwrap_or_default();
         let is = |name: &str| phase.eq_ignore_ascii_case(name);
@@ -113,7 +97,7 @@ mod tests {
     use super::*;
 
     fn state(json: &str) -> ExecutorPodState {
-        ExecutorPodState::of(&Pod::read_whole(json.as_bytes()).unwrap())
+        ExecutorPodState::of_pod(&Pod::read_whole(json.as_bytes()).unwrap())
     }
 
     /// The same for a pod that Spark 4.3 created.

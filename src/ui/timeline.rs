@@ -36,7 +36,7 @@ pub(super) fn timeline(timeline: &Timeline, within: Option<i64>, now: Timestamp)
             span { svg.bar aria-hidden="true" { rect.pending x="0" y="4" width="40" height="4" {} } " requested or pending" }
             span { svg.bar aria-hidden="true" { (filled(None, 0.0, 100.0)) } " running" }
             @for group in cause_groups(lives.iter().map(|(life, _)| *life)) {
-                span { svg.bar aria-hidden="true" { (filled(Some(group), 0.0, 100.0)) } " " (group.text()) }
+                span { svg.bar aria-hidden="true" { (filled(Some(group), 0.0, 100.0)) } " " (group.legend()) }
             }
         }
         (patterns())

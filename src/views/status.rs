@@ -6,48 +6,31 @@ use super::recovery_reports::ShortageCauseReport;
 use super::reports::{AppReport, ExecutorReport, Lacking, Of};
 use crate::lifecycle::cause::Cause;
 use crate::recovery::shortage_cause::ShortageCause;
+use crate::text::vocabulary;
 
-/// How an application is. The order is that of lists: what needs attention first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AppStatus {
+vocabulary! {
+    /// How an application is. The order is that of lists: what needs attention first.
+    AppStatus
     /// It lacks executors.
-    Lacks,
+    Lacks = "lacks";
     /// Its driver failed, ended or is gone, and executors are left.
-    LeftOver,
+    LeftOver = "leftover";
     /// Its driver failed.
-    Failed,
+    Failed = "failed";
     /// A recovery rule found something, an executor is in trouble, or nothing would delete its executors.
-    Trouble,
+    Trouble = "trouble";
     /// It has executors, and their driver is not known.
-    Unknown,
+    Unknown = "unknown";
     /// Its driver has not started.
-    Starting,
+    Starting = "starting";
     /// Its driver runs; how many executors it wants is not known.
-    Running,
+    Running = "running";
     /// It has all executors that it wants.
-    Ok,
+    Ok = "ok";
     /// Its driver is being deleted, or its executors exited as expected and its driver still runs.
-    Ending,
+    Ending = "ending";
     /// It has ended, and nothing is left that needs attention.
-    Ended,
-}
-
-impl AppStatus {
-    /// One word, in lower case.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AppStatus::Lacks => "lacks",
-            AppStatus::LeftOver => "leftover",
-            AppStatus::Failed => "failed",
-            AppStatus::Trouble => "trouble",
-            AppStatus::Unknown => "unknown",
-            AppStatus::Starting => "starting",
-            AppStatus::Running => "running",
-            AppStatus::Ok => "ok",
-            AppStatus::Ending => "ending",
-            AppStatus::Ended => "ended",
-        }
-    }
+    Ended = "ended";
 }
 
 impl AppReport {

@@ -317,7 +317,7 @@ impl World {
         self.versions.insert(id, self.version + 10);
         let text = pod.0.to_string();
         let facts = Pod::read_whole(text.as_bytes()).unwrap();
-        let state = State::of(&facts);
+        let state = State::of_pod(&facts);
         let ObservedPod::Executor(_, executor) = pod.observation() else { panic!() };
         model.update(
             id,
