@@ -3,9 +3,9 @@
 //! Time is measured locally: a Lease is expired when it has not changed for its duration by our own monotonic clock, regardless
 //! of its `renewTime`. The clocks of two machines are never compared.
 
-use crate::text::vocabulary;
-
 use std::time::{Duration, Instant};
+
+use crate::text::vocabulary;
 
 /// The content of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]

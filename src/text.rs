@@ -84,8 +84,8 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_part)
 }
 
-/// A closed vocabulary: an enum whose values are words on the wire, each with one sentence for people, its documentation. `ALL` has the
-/// order of the documented table. A vocabulary may have columns, which each row states by name:
+/// A closed vocabulary: an enum with a word for each value, which metrics, JSON and annotations use, and its documentation as a text. A
+/// vocabulary may have columns, which each row states by name:
 ///
 /// ```text
 /// vocabulary! {
@@ -107,20 +107,20 @@ macro_rules! vocabulary {
         }
 
         impl $name {
-            /// Every value, in the order of its table in the documentation.
+            /// Every value, in the order of declaration.
             pub const ALL: [$name; [$($word),+].len()] = [$($name::$value),+];
 
-            /// The value of a word on the wire.
+            /// The value of a word.
             pub fn of(word: &str) -> Option<$name> {
                 $name::ALL.into_iter().find(|value| value.as_str() == word)
             }
 
-            /// The word on the wire.
+            /// Its word.
             pub fn as_str(self) -> &'static str {
                 match self { $($name::$value => $word,)+ }
             }
 
-            /// One sentence for people.
+            /// Its documentation.
             pub fn text(self) -> &'static str {
                 match self { $($name::$value => concat!($($doc),+).trim_ascii(),)+ }
             }

@@ -145,15 +145,13 @@ async fn watch_nodes(
     sink: Sink,
     stop: CancellationToken,
 ) {
-    let watching = |is_enabled: bool| {
-        let (client, sink, stop) = (client.clone(), sink.clone(), stop.clone());
-        async move {
-            if is_enabled {
-                return watch::run(client, watch::Nodes, sink, stop).await;
-            }
-            let none = RelatedChange::Nodes(Watched::Listed(Vec::new()));
-            let _ = sink.changes.send(WatchMessage::Change(none.into())).await.is_ok();
+    let (client, sink, stop) = (&client, &sink, &stop);
+    let watching = |is_enabled: bool| async move {
+        if is_enabled {
+            return watch::run(client.clone(), watch::Nodes, sink.clone(), stop.clone()).await;
         }
+        let none = RelatedChange::Nodes(Watched::Listed(Vec::new()));
+        let _ = sink.changes.send(WatchMessage::Change(none.into())).await.is_ok();
     };
     let is_enabled = |_: &bool| policies.load().nodes.enabled;
     stop.run_until_cancelled(run_anew_on_change(changed, is_enabled, watching)).await;
@@ -167,19 +165,18 @@ async fn watch_groups(
     sink: Sink,
     stop: CancellationToken,
 ) {
-    let watching = |api: Option<_>| {
-        let (client, sink, stop) = (client.clone(), sink.clone(), stop.clone());
-        async move {
-            if let Some(api) = api {
-                watch::run(client, Groups { scheduler: kind, api }, sink, stop).await;
-            }
+    let (client, sink, stop) = (&client, &sink, &stop);
+    let watching = |api: Option<_>| async move {
+        if let Some(api) = api {
+            watch::run(client.clone(), Groups { scheduler: kind, api }, sink.clone(), stop.clone()).await;
         }
     };
     let api = |served: &Option<ServedApis>| served.as_ref().and_then(|apis| apis.get(kind));
     stop.run_until_cancelled(run_anew_on_change(served, api, watching)).await;
 }
 
-/// Runs a task with a setting. Whenever the setting differs, drops the task, or what is left of it, and runs it again.
+/// Runs a task with a setting, and never returns. Whenever the setting differs, drops the task, or what is left of it, and runs it
+/// again; without a sender the last setting stays.
 async fn run_anew_on_change<T, S: Copy + PartialEq, F: Future<Output = ()>>(
     mut changed: channel::Receiver<T>,
     setting: impl Fn(&T) -> S,

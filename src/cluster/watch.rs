@@ -162,51 +162,58 @@ async fn follow<S: Source>(
     let mut events = std::pin::pin!(stream::events(api, config).take_until(stop.cancelled()));
     progress.lost();
     let metrics = &*sink.metrics;
-    let mut watch =
-        Watch { source, metrics, progress, streaming, listing: Vec::new(), is_listing: true, cut: 0, failing: false };
+    let mut following = Following {
+        source,
+        metrics,
+        progress,
+        streaming,
+        listing: Vec::new(),
+        is_listing: true,
+        cut: 0,
+        failing: false,
+    };
     loop {
         let event = tokio::select! {
             biased;
             event = events.next() => event,
-            () = clock::until(watch.progress.next()) => {
-                watch.failing &= !watch.progress.look();
+            () = clock::until(following.progress.next()) => {
+                following.failing &= !following.progress.look();
                 continue;
             }
         };
         let messages = match event {
             None => return Stopped::Stopped,
-            Some(Ok(event)) => watch.messages(event),
-            Some(Err(error)) => {
-                if watch.is_not_streamed(&error) {
-                    return Stopped::NotStreamed;
-                }
-                watch.interrupted(&error)
-            }
+            Some(Ok(event)) => following.messages(event),
+            Some(Err(error)) => match following.interrupted(&error) {
+                Some(messages) => messages,
+                None => return Stopped::NotStreamed,
+            },
         };
         for message in messages {
             if sink.changes.send(message).await.is_err() {
-                return Stopped::Stopped; // So has the writer.
+                return Stopped::Stopped; // The writer has stopped.
             }
         }
     }
 }
 
 /// What a watch has shown so far.
-struct Watch<'w, S: Source> {
+struct Following<'w, S: Source> {
     source: &'w S,
     metrics: &'w Metrics,
     progress: &'w mut Progress,
     streaming: bool,
-    /// The objects of a list that is not complete.
+    /// Objects of a list that were not passed on yet.
     listing: Vec<(S::Key, S::View)>,
+    /// Whether a list is not complete.
     is_listing: bool,
     /// How many streamed lists were cut, one after the other.
     cut: u32,
-    /// Whether the last event was an error.
+    /// Whether the watch has failed and has shown nothing since: the next error is worth a warning.
     failing: bool,
 }
 
-impl<S: Source> Watch<'_, S> {
+impl<S: Source> Following<'_, S> {
     /// The messages that the controller gets for an event.
     fn messages(&mut self, event: Event<Viewed<S::View>>) -> Vec<WatchMessage> {
         let messages = match event {
@@ -264,22 +271,17 @@ impl<S: Source> Watch<'_, S> {
         }
     }
 
-    /// Notes an error. Returns whether the server cuts streamed lists.
-    fn is_not_streamed(&mut self, error: &stream::Interruption) -> bool {
+    /// The messages that the controller gets for an error; `None` if the server does not stream lists.
+    fn interrupted(&mut self, error: &stream::Interruption) -> Option<Vec<WatchMessage>> {
         self.metrics.watch_errors.with_label_values(&[S::NAME]).inc();
         self.is_listing |= error.relists();
-        if !self.streaming || !self.is_listing {
-            return false;
+        if self.streaming && self.is_listing {
+            self.cut += error.unstreamed();
+            if self.cut >= MOST_CUT {
+                tracing::info!(resource = S::NAME, error = %Brief(error), "the API server does not stream the list; it is read in pages");
+                return None;
+            }
         }
-        self.cut += error.unstreamed();
-        if self.cut >= MOST_CUT {
-            tracing::info!(resource = S::NAME, error = %Brief(error), "the API server does not stream the list; it is read in pages");
-        }
-        self.cut >= MOST_CUT
-    }
-
-    /// The messages for an error that interrupts the watch.
-    fn interrupted(&mut self, error: &stream::Interruption) -> Vec<WatchMessage> {
         self.progress.lost();
         // After a 410 the watch lists again, and a restart of the server cuts connections: neither is worth a warning the first time.
         if std::mem::replace(&mut self.failing, true) {
@@ -287,7 +289,7 @@ impl<S: Source> Watch<'_, S> {
         } else {
             tracing::debug!(resource = S::NAME, error = %Brief(error), "the watch was interrupted; restarting it");
         }
-        followed::<S>([WatchMessage::PodWatchInterrupted])
+        Some(followed::<S>([WatchMessage::PodWatchInterrupted]))
     }
 
     /// The key and the view of an object. One that cannot be read is counted, and only its uid is returned.

@@ -19,14 +19,14 @@ const BY_TYPE: [&str; 4] = ["scheduler.queueKey", "queue", "gang.shape", "gang.m
 /// Validates one policy, including errors that involve several keys.
 pub(super) fn check(errors: &mut Errors<'_>, at: &str, entry: &PolicyEntry) -> Policy {
     let scheduler = entry.scheduler.kind.unwrap_or_default().0;
-    let mut checked = Checked { errors, at, entry, scheduler };
-    checked.names();
-    let queue_key = checked.queue_key();
-    checked.node_pool();
-    checked.queues(queue_key);
+    let mut check = Check { errors, at, entry, scheduler };
+    check.names();
+    let queue_key = check.queue_key();
+    check.node_pool();
+    check.queues(queue_key);
     let gang = Gang {
-        shape: checked.shape(),
-        membership: checked.membership(),
+        shape: check.shape(),
+        membership: check.membership(),
         min_member: match entry.gang.min_member {
             MinMemberFile::Auto => None,
             MinMemberFile::Count(count) => Some(count),
@@ -36,8 +36,8 @@ pub(super) fn check(errors: &mut Errors<'_>, at: &str, entry: &PolicyEntry) -> P
     };
     let matches = Match {
         namespaces: entry.matches.namespaces.iter().map(|text| Pattern::new(text)).collect(),
-        namespace_selector: checked.selector(entry.matches.namespace_selector.as_ref(), "match.namespaceSelector"),
-        pod_selector: checked.selector(entry.matches.pod_selector.as_ref(), "match.podSelector").map(Into::into),
+        namespace_selector: check.selector(entry.matches.namespace_selector.as_ref(), "match.namespaceSelector"),
+        pod_selector: check.selector(entry.matches.pod_selector.as_ref(), "match.podSelector").map(Into::into),
     };
     let named = |text: &Option<Located<String>>| text.as_ref().map(|text| text.as_str().into());
     Policy {
@@ -61,8 +61,8 @@ pub(super) fn check(errors: &mut Errors<'_>, at: &str, entry: &PolicyEntry) -> P
     }
 }
 
-/// A policy of the file, and the errors in it.
-struct Checked<'c, 't> {
+/// The check of one policy of the file.
+struct Check<'c, 't> {
     errors: &'c mut Errors<'t>,
     /// `policies[N]`.
     at: &'c str,
@@ -70,7 +70,7 @@ struct Checked<'c, 't> {
     scheduler: &'static GangScheduler,
 }
 
-impl Checked<'_, '_> {
+impl Check<'_, '_> {
     fn refuse(&mut self, location: Location, key: &str, message: String) {
         let scheduler = &self.entry.scheduler;
         // With a name of a scheduler and no type, the type is missing: what depends on it is not known.

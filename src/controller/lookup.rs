@@ -78,7 +78,7 @@ pub(super) fn required_by(
     let owners = owners.filter(|owner| is_dns_subdomain(&owner.name) && app.driver(&owner.name).is_none());
     wanted.extend(owners.map(|owner| Lookup::Pod(PodKey::new(key.namespace(), &owner.name))));
     let mut outdated = Vec::new();
-    let mut addresses = 0;
+    let mut addresses = Vec::new();
     let counts = app.by_template();
     // Pods that a kubelet refused stay after cleanup, and their driver decides whether they are kept.
     let refused_act = policies.recovery.may_act(RecoveryRule::Refused);
@@ -89,7 +89,8 @@ pub(super) fn required_by(
         let here = here.map(|(name, uid)| PodIdentity { key: PodKey::new(key.namespace(), &name), uid });
         for PodIdentity { key: pod, uid } in here.chain(counts.template.pod_elsewhere(counts.is_proven)) {
             wanted.push(Lookup::Pod(pod.clone()));
-            if snapshot.referenced.get(&pod).is_some_and(|read| !is_of_uid(read, &uid)) {
+            let is_of_uid = |read: &_| matches!(read, ReferencedPod::Present(known) if known.uid == uid);
+            if snapshot.referenced.get(&pod).is_some_and(|read| !is_of_uid(read)) {
                 outdated.push((pod, uid));
             }
         }
@@ -98,11 +99,8 @@ pub(super) fn required_by(
             wanted.extend(workloads.into_iter().map(Lookup::Workload));
         }
         match at_address(snapshot, key, counts) {
-            Some(Lookup::Address(..)) if !leads || addresses == MAX_ADDRESSES => {}
-            read => {
-                addresses += usize::from(matches!(read, Some(Lookup::Address(..))));
-                wanted.extend(read);
-            }
+            Some(read @ Lookup::Address(..)) => addresses.push(read),
+            read => wanted.extend(read),
         }
     }
     wanted.sort_unstable();
@@ -119,6 +117,7 @@ pub(super) fn required_by(
         wanted.push(Lookup::Quotas(key.namespace().into()));
     }
     if leads {
+        wanted.extend(addresses.into_iter().take(MAX_ADDRESSES));
         // Without executors, a driver that waits.
         let drivers = drivers().filter(|driver| driver.phase == DriverPhase::Pending && driver.node.is_none());
         let executors = counts.iter().filter(|counts| counts.pending > 0).map(|counts| &counts.template.scheduling);
@@ -170,11 +169,7 @@ fn named_pods(
     owner.into_iter().chain(others).chain(creator).chain(note)
 }
 
-fn is_of_uid(read: &ReferencedPod, uid: &str) -> bool {
-    matches!(read, ReferencedPod::Present(pod) if *pod.uid == *uid)
-}
-
-/// The driver at the address that live executors were given, if it may be known by its address only.
+/// What to read for the driver at the address that live executors were given, if it may be known by its address only.
 fn at_address(snapshot: &Snapshot, key: &AppKey, counts: &TemplateCounts) -> Option<Lookup> {
     let host = counts.template.driver_host.as_ref().filter(|host| host.parse::<IpAddr>().is_ok())?;
     if counts.live == 0 || !is_found_by_address(snapshot, key, &counts.template) {

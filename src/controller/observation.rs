@@ -199,10 +199,7 @@ impl Observation {
 
     /// Applies a change to the snapshot.
     pub(super) fn apply_change(&mut self, change: impl Into<Change>, now: Now) {
-        self.apply(change.into(), now);
-    }
-
-    fn apply(&mut self, mut change: Change, now: Now) {
+        let mut change = change.into();
         let mut driver_gone = None;
         match &mut change {
             // Stale events.
