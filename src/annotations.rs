@@ -42,10 +42,10 @@ pub const AVOIDS_NODES: &str = "spark-usher.io/avoids-nodes";
 /// Our annotations on pods, which nobody but spark-usher changes: the creator policy
 /// ([`crate::manifests::creator_policy`]) refuses a change by any other account, and validation finds one.
 pub const PROTECTED: [&str; 6] = [BY, CREATOR, DRIVER, ENDED, SIGNATURE, STARTED];
-/// Annotation on our ValidatingAdmissionPolicies and bindings: the hash of their content as the policy file generates it.
+/// Annotation on our admission policies and bindings: the hash of all objects of their set, as the policy file generates them.
 pub const POLICY_HASH: &str = "spark-usher.io/policy-hash";
-/// Annotation on the same: the first part of their names, which identifies the objects of one installation.
-pub const POLICY_SET: &str = "spark-usher.io/policy-set";
+/// Annotation on the same: the version of spark-usher that generated them. An older one does not change them.
+pub const VERSION: &str = "spark-usher.io/version";
 /// Label on objects that we created; we change and delete only those.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Our value of [`MANAGED_BY`], the field manager of our writes, and the component of our Events.

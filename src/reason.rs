@@ -180,6 +180,8 @@ reasons! {
     Controller {
         /// Executors of several applications failed on the Node, and none of them caused that itself.
         NodeSuspect = Warning;
+        /// Another client deleted or changed an admission policy of the policy file, and the leader restored it.
+        AdmissionPolicyRestored = Warning;
         /// A PodGroup was created for the executors that name it.
         GroupCreated = Expected;
         /// The minimum size of a PodGroup was raised.

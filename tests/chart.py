@@ -67,7 +67,8 @@ MATRIX = {
             "serviceAccount": {"annotations": {"e": "f"}},
         },
         ["--no-web-page", "--debug-hosts=usher.example.com,usher", "kind: ServiceMonitor", "kind: PodMonitor", "honorLabels: true", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
-         "kind: ValidatingAdmissionPolicyBinding", "runbook_url: https://github.com/spark-usher/spark-usher/blob/main/docs/runbooks.md#sparkusherdown", "team: data"],
+         "--admission-policies=validating,fallback", "--validating-policy-owner=ClusterRole/spark-usher-validating-policies",
+         "--fallback-policy-owner=ClusterRole/spark-usher-fallback-policies", "spark-usher.enforce-b.spark-usher.io", "spark-usher.fallback-owner.spark-usher.io", "runbook_url: https://github.com/spark-usher/spark-usher/blob/main/docs/runbooks.md#sparkusherdown", "team: data"],
     ),
     "alerts of one's own": (
         {"metrics": {"prometheusRule": {"enabled": True, "alerts": {
@@ -112,7 +113,14 @@ MATRIX = {
     "client certificates, the CA in a ConfigMap": ({"webhook": {"clientCA": {"configMapName": "callers"}}}, ["configMap: {name: callers", "--client-ca="]),
     "one call for each new pod": (
         {"webhook": {"validating": {"creations": False}}, "validatingPolicy": {"enabled": True}},
-        ["path: /mutate-and-validate", "path: /validate", "resources: [pods], operations: [UPDATE]", "name: not-decided-by-policies"],
+        ["path: /mutate-and-validate", "path: /validate", "resources: [pods], operations: [UPDATE]"],
+    ),
+    "policies for an existing ConfigMap, with roles of one's own": (
+        {"existingConfigMap": "theirs", "rbac": {"create": False}, "validatingPolicy": {"enabled": True}, "fallbackPolicy": {"enabled": True, "scheduler": True}},
+        ["--admission-policies=validating,fallback-scheduler", "--validating-policy-owner=MutatingWebhookConfiguration/00-spark-usher"],
+    ),
+    "policies that an administrator applies": (
+        {"validatingPolicy": {"enabled": True}, "admissionPolicies": {"apply": False}}, ["--compare-policies-only", "verbs: [list, watch]"],
     ),
     "without validation": ({"webhook": {"validating": {"enabled": False}}}, ["kind: MutatingWebhookConfiguration"]),
 }
@@ -133,21 +141,10 @@ WRONG = {
     "too few connections": ({"webhook": {"maxConnections": 10}}, "minimum"),
     "a domain with a trailing dot": ({"clusterDomain": "cluster.local."}, "does not match pattern"),
     "the same port twice": ({"metrics": {"port": 8443}}, "expected two different ports"),
-    "a fallback policy without the policy file": ({"existingConfigMap": "theirs", "fallbackPolicy": {"enabled": True}}, "cannot read the policy file"),
-    "validating policies without the policy file": ({"existingConfigMap": "theirs", "validatingPolicy": {"enabled": True}}, "cannot read the policy file"),
     "new pods without a final validation": ({"webhook": {"validating": {"creations": False}}}, "webhook.validating.enabled and validatingPolicy.enabled"),
     "new pods without a reinvocation": (
         {"webhook": {"validating": {"creations": False}, "mutating": {"reinvocationPolicy": "Never"}}, "validatingPolicy": {"enabled": True}},
         "expected webhook.mutating.reinvocationPolicy: IfNeeded",
-    ),
-    "a validating policy with the reserved name": (
-        {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "default", "match": {"namespaces": ["a"]}}]}}, "expected another name"),
-    "a validating policy with an invalid object name": (
-        {"validatingPolicy": {"enabled": True}, "config": {"policies": [{"name": "a-", "match": {"namespaces": ["a"]}}]}}, "is not a valid object name"),
-    "a fallback policy for the scheduler without a policy": ({"fallbackPolicy": {"enabled": True, "scheduler": True}}, "found 0 policies: expected exactly one"),
-    "a fallback policy for KAI": (
-        {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "kai"}}]}},
-        "groups pods by their topmost owner",
     ),
     "an alert that does not exist": (
         {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"SparkUsherSlow": {"enabled": False}}}}}, "SparkUsherSlow: no alert has this name; expected one of SparkUsherDown,"),
@@ -158,41 +155,7 @@ WRONG = {
     "a threshold that is no number": (
         {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"SparkUsherGangWaits": {"threshold": "1h"}}}}}, "got string, want number"),
     "a policy with the name of the catch-all": ({"config": {"policies": [{"name": "default"}]}}, "expected another name"),
-    "a fallback policy that would change the PodGroup": (
-        {"fallbackPolicy": {"enabled": True}, "config": {"policies": [{"name": "a", "scheduler": {"type": "volcano"}, "gang": {"enabled": False}}]}},
-        "Volcano schedules executors of policy a without a gang",
-    ),
 }
-# Policy files for ValidatingAdmissionPolicies.
-VALIDATING = [
-    {},
-    {"policies": [{"name": "batch", "scheduler": {"type": "volcano", "name": "mine"}, "queue": "a<b", "queues": ["team-*", "é&x.y"], "validate": "Enforce"}],
-     "trustedWriters": ["system:serviceaccount:volcano-system:*", "kubeadm:cluster-admins"], "creators": {"never": ["system:serviceaccount:vc-*:*", "a.b?c+", "x^y]"]}},
-    {"policies": [
-        {"name": "gold", "match": {"namespaces": ["team-*", "default"], "podSelector": {"matchLabels": {"tier": "gold", "b": "1"}}}, "scheduler": {"type": "volcano"},
-         "queues": ["gold-*"], "validate": "Warn"},
-        {"name": "prod", "match": {"namespaceSelector": {"matchLabels": {"env": "prod"}, "matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["y", "x"]}]},
-                                   "podSelector": {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["silver", "lead"]}]}},
-         "scheduler": {"type": "yunikorn", "name": "yk-2"}, "queue": "root.a", "queues": ["root.b?"], "validate": "Enforce"},
-        {"name": "kept", "match": {"namespaces": ["default"], "podSelector": {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}}, "scheduler": {"type": "kai"},
-         "queues": [], "validate": "Enforce"},
-        {"name": "other", "match": {"namespaceSelector": {"matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]}}},
-    ]},
-    {"policies": [{"name": "a", "match": {"namespaces": ["a"]}, "validate": "Enforce"}, {"name": "b", "match": {"podSelector": {}}, "validate": "Warn"}, {"name": "never-reached"}]},
-]
-# Policy files, and whether the fallback sets the scheduler.
-FALLBACKS = [
-    ({}, False),
-    ({"creators": {"never": ["system:serviceaccount:vc-*:*", "a.b?c+"]}}, False),
-    ({"policies": [{"name": "v", "scheduler": {"type": "volcano", "name": "mine"}}, {"name": "w", "overrides": ["skip", "queue"]}]}, False),
-    ({"policies": [{"name": "q", "scheduler": {"type": "kueue"}, "queue": "q", "gang": {"shape": "executors"}, "overrides": ["scheduler"]}]}, False),
-    ({"policies": [{"name": "s", "scheduler": {"type": "coscheduling"}, "overrides": ["skip"]}], "creators": {"never": ["x^y]", "a\\b"]}}, True),
-    ({"policies": [{"name": "y", "scheduler": {"type": "yunikorn"}, "queue": "q"}]}, True),
-    ({"policies": [{"name": "k", "scheduler": {"type": "coscheduling", "name": "kai"}, "match": {
-        "namespaces": ["team-*", "x.y"],
-        "namespaceSelector": {"matchLabels": {"b": "2", "a": "1"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]},
-        "podSelector": {"matchExpressions": [{"key": "d", "operator": "NotIn", "values": ["x", "y"]}]}}}]}, True),
-]
 
 
 class Helm:
@@ -347,20 +310,6 @@ def values_schema(usher):
     return json.dumps(schema, indent=1) + "\n"
 
 
-def fallback_templates(usher, scratch):
-    path = scratch / "the-scheduler.yaml"
-    path.write_text("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: p, scheduler: {type: yunikorn, name: the-scheduler}, queue: q}]\n")
-    printed = subprocess.run([usher, "policy", "--config", path, "--scheduler", "-o", "json"], capture_output=True, text=True, check=True)
-    return printed.stdout
-
-
-def validating_templates(usher, scratch):
-    path = scratch / "the-policy.yaml"
-    path.write_text("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: the-policy, queues: [the-queue], validate: Enforce}]\n")
-    command = [usher, "policy", "--config", path, "--validating", "--account", "the-account", "-o", "json"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 def creator_templates(usher):
     command = [usher, "policy", "--creator", "--name", "the-name", "--account", "the-account", "-o", "json"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -402,10 +351,6 @@ def check_rendered_manifests(helm):
         if expected not in output:
             fail(f"{name}: expected {expected!r} in\n{output}")
         ok(f"rejected: {name}")
-    text, _ = helm.template({"fallbackPolicy": {"enabled": True}}, api_versions=())
-    if "MutatingAdmissionPolicy" in text:
-        fail("expected no MutatingAdmissionPolicy for a cluster that does not serve the API")
-    ok("no MutatingAdmissionPolicy for a cluster that does not serve the API")
 
 
 def check_cert_manager_objects(helm):
@@ -475,46 +420,6 @@ def check_cert_manager_objects(helm):
     ok("no objects for cert-manager with other sources of certificates")
 
 
-POLICY_FILE = {"apiVersion": "spark-usher.io/v1alpha1", "kind": "PolicyFile"}
-
-
-def check_fallback_policies_equal_those_of_command(helm, usher, scratch):
-    for config, scheduler in FALLBACKS:
-        path = scratch / "policy.yaml"
-        path.write_text(json.dumps({**POLICY_FILE, **config}))
-        command = [usher, "policy", "--config", path, "--exclude", f"kube-system,{NAMESPACE}", "-o", "json", *(["--scheduler"] if scheduler else [])]
-        printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
-        _, documents = helm.template({"config": config, "fallbackPolicy": {"enabled": True, "scheduler": scheduler}})
-        documents = [document for document in documents if document["kind"].startswith("MutatingAdmissionPolicy")]
-        for document in documents:
-            del document["metadata"]["labels"]
-        # helm sorts by kind.
-        key = lambda document: (document["kind"], document["metadata"]["name"])
-        documents, printed = sorted(documents, key=key), sorted(printed, key=key)
-        if documents != printed:
-            fail(f"the fallback policy of {config} differs:\n{json.dumps(printed, indent=1)}\n{json.dumps(documents, indent=1)}")
-    ok(f"the chart's fallback policies equal those of `spark-usher policy`: {len(FALLBACKS)} policy files")
-
-
-def check_validating_policies_equal_those_of_command(helm, usher, scratch):
-    for config in VALIDATING:
-        path = scratch / "policy.yaml"
-        path.write_text(json.dumps({**POLICY_FILE, **config}))
-        account = f"system:serviceaccount:{NAMESPACE}:spark-usher"
-        command = [usher, "policy", "--config", path, "--exclude", f"kube-system,{NAMESPACE}", "-o", "json", "--validating", "--account", account]
-        printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["items"]
-        _, documents = helm.template({"config": config, "validatingPolicy": {"enabled": True}})
-        documents = [document for document in documents if document["kind"].startswith("ValidatingAdmissionPolicy")
-                     and ".creator" not in document["metadata"]["name"]]
-        for document in documents:
-            del document["metadata"]["labels"]
-        key = lambda document: (document["kind"], document["metadata"]["name"])
-        documents, printed = sorted(documents, key=key), sorted(printed, key=key)
-        if documents != printed:
-            fail(f"the validating policies of {config} differ:\n{json.dumps(printed, indent=1)}\n{json.dumps(documents, indent=1)}")
-    ok(f"the chart's validating policies equal those of `spark-usher policy --validating`: {len(VALIDATING)} policy files")
-
-
 def check_creator_policy_equals_that_of_command(helm, usher):
     for values, name, account in (({}, "spark-usher", "spark-usher"), ({"fullnameOverride": "x", "serviceAccount": {"name": "mine"}}, "x", "mine")):
         command = [usher, "policy", "--creator", "--name", name, "--account", f"system:serviceaccount:{NAMESPACE}:{account}", "-o", "json"]
@@ -529,11 +434,14 @@ def check_creator_policy_equals_that_of_command(helm, usher):
     ok("the chart's creator policy equals that of `spark-usher policy --creator`")
 
 
+OWN_ROLES = ("spark-usher", "spark-usher-validating-policies", "spark-usher-fallback-policies")
+
+
 def rules_of(documents):
     """(scope, group, resource, verb, name) of every rule."""
     out = set()
     for document in documents:
-        if document["kind"] not in ("ClusterRole", "Role") or document["metadata"]["name"] != "spark-usher":
+        if document["kind"] not in ("ClusterRole", "Role") or document["metadata"]["name"] not in OWN_ROLES:
             continue
         scope = "Cluster" if document["kind"] == "ClusterRole" else "Own"
         for rule in document["rules"]:
@@ -550,11 +458,15 @@ def check_roles_equal_listed_permissions(helm, usher):
     stopped = {"config": {"recovery": {"act": False, "stuck": {"mode": "act"}, "terminating": {"mode": "act"}}}}
     all_off = {"config": {"recovery": {"act": True, "orphans": {"mode": "off"}, "refused": {"mode": False}}}}
     acting = {"recovery": {"act": True}}
-    lacking = {"Deleting", "DeletingByForce", "Policies", "Proxying"}
-    managed = {"config": config, "validatingPolicy": {"enabled": True}}
+    policies = {"Validating", "ApplyingValidating", "FallingBack", "ApplyingFallback"}
+    lacking = {"Deleting", "DeletingByForce", "Proxying", *policies}
+    managed = {"config": config, "validatingPolicy": {"enabled": True}, "fallbackPolicy": {"enabled": True}}
     for name, values, left_out in (
         ("all", managed, set()),
         ("with the default rules", {}, lacking),
+        ("with validating policies", {"validatingPolicy": {"enabled": True}}, lacking - {"Validating", "ApplyingValidating"}),
+        ("with fallback policies", {"fallbackPolicy": {"enabled": True}}, lacking - {"FallingBack", "ApplyingFallback"}),
+        ("with policies that are only compared", {"validatingPolicy": {"enabled": True}, "fallbackPolicy": {"enabled": True}, "admissionPolicies": {"apply": False}}, lacking - {"Validating", "FallingBack"}),
         ("with acting rules", {"config": acting}, lacking - {"Deleting"}),
         ("with nulls", {"config": {"recovery": {"act": True, "refused": {"mode": None, "after": None}, "orphans": {"mode": None}}}}, lacking - {"Deleting"}),
         ("with config: null", {"config": None}, lacking),
@@ -622,7 +534,7 @@ class Sandbox:
     def config_for(self, token, path):
         config = yaml.safe_load(self.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}
-        path.write_text(json.dumps({**POLICY_FILE, **config}))
+        path.write_text(json.dumps(config))
         return path
 
 
@@ -712,6 +624,8 @@ def check_installation(helm, kubectl_program, usher, sandbox_program, folder, ta
             # Takes precedence over the chart's argument.
             "extraArgs": ["--log=debug"],
             "tests": {"namespace": "team-a"},
+            "validatingPolicy": {"enabled": True},
+            "fallbackPolicy": {"enabled": True},
             "config": {"policies": [{"name": "batch", "match": {"namespaces": ["team-*"]}, "scheduler": {"type": "volcano"}, "queue": "analytics"},
                                     {"name": "labelled", "match": {"namespaceSelector": {"matchLabels": {"spark": "labelled"}}}}],
                        "lifecycle": {"finished": "delete", "keepFailed": "0s", "grace": "0s", "poll": "5s"},
@@ -755,6 +669,7 @@ def check_installation(helm, kubectl_program, usher, sandbox_program, folder, ta
             sandbox.request("PUT", slice, original)
             wait_until("the second replica leads", lambda: log_contains(2, '"became leader"'))
 
+        check_admission_policies(sandbox, folder)
         check_new_namespace(sandbox, ports[0])
         check_application_run(sandbox, kubectl, folder, failover)
         check_doctor(sandbox, usher)
@@ -790,10 +705,9 @@ def check_installation(helm, kubectl_program, usher, sandbox_program, folder, ta
         for kind in ("mutating", "validating"):
             remaining = sandbox.request("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations")["items"]
             assert not remaining, remaining
-        ok("helm uninstall deletes the webhook configurations")
-        # The sandbox serves no ValidatingAdmissionPolicies, and this installation has none.
-        installed = [right for right in table if right["when"] != "Policies"]
-        unused = sorted(f"{verb} {what}" for verb, what in required_permissions(installed) - used)
+        wait_until("the garbage collector deletes the admission policies with their ClusterRoles", lambda: not admission_policies(sandbox))
+        ok("helm uninstall deletes the webhook configurations, and so the admission policies")
+        unused = sorted(f"{verb} {what}" for verb, what in required_permissions(table) - used)
         if unused:
             fail(f"permissions of the roles that no request used: {unused}")
         ok(f"every permission of the roles was used ({len(used)} permissions), and none was missing")
@@ -928,6 +842,35 @@ def check_application_run(sandbox, kubectl, folder, failover):
     ok("an emptied Secret is restored")
 
 
+def admission_policies(sandbox):
+    """The admission policies and bindings that the leader applied."""
+    kinds = [f"{kind}admissionpolic{end}" for kind in ("validating", "mutating") for end in ("ies", "ybindings")]
+    path = "/apis/admissionregistration.k8s.io/v1/{}?labelSelector=app.kubernetes.io/managed-by%3Dspark-usher"
+    return {(kind, item["metadata"]["name"].removesuffix(".spark-usher.io")): item for kind in kinds for item in sandbox.request("GET", path.format(kind))["items"]}
+
+
+def check_admission_policies(sandbox, folder):
+    """The leader applies what the policy file asks for, and follows it."""
+    is_there = lambda names: lambda: {name.removeprefix("spark-usher.") for _, name in admission_policies(sandbox)} == names
+    wait_until("the admission policies are applied", is_there({"audit-a", "fallback-owner"}))
+    for (kind, _), item in admission_policies(sandbox).items():
+        owner = f"spark-usher-{'fallback' if kind.startswith('mutating') else 'validating'}-policies"
+        found = [reference["name"] for reference in item["metadata"]["ownerReferences"]]
+        assert found == [owner], (kind, found)
+    files = [folder / f"policy-{number}/policy.yaml" for number in (1, 2)]
+    before = files[0].read_text()
+    changed = before.replace("queue: analytics", "queue: analytics\n  validate: Enforce\n  overrides: [scheduler]\n  gang: {enabled: false}")
+    assert changed != before, before
+    for file in files:
+        file.write_text(changed)
+    # No gang: the fallback could add an executor to the PodGroup of its driver.
+    wait_until("the admission policies follow the policy file", is_there({"audit-b", "enforce-b"}), 60)
+    for file in files:
+        file.write_text(before)
+    wait_until("the admission policies follow the policy file back", is_there({"audit-a", "fallback-owner"}), 60)
+    ok("the leader applies the admission policies of the policy file")
+
+
 def check_new_namespace(sandbox, port):
     """A review of a pod in a namespace that the watch has not shown, and whose labels select the policy."""
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -1024,10 +967,6 @@ def check_on_real_api_server(helm, folder):
 
         for name, (values, _) in MATRIX.items():
             apply(name, {**values, "runtimeClassName": ""})
-        for config in VALIDATING:
-            apply("validating policies", {"config": config, "validatingPolicy": {"enabled": True}})
-        for config, scheduler in FALLBACKS:
-            apply("a fallback policy", {"config": config, "fallbackPolicy": {"enabled": True, "scheduler": scheduler}})
         ok("a real kube-apiserver accepts every object and its CEL expressions")
     finally:
         for process in reversed(running):
@@ -1052,13 +991,9 @@ def main():
         helm = Helm(helm_program, folder)
         check_generated(CHART / "README.md", values_readme(), options.update)
         check_generated(CHART / "values.schema.json", values_schema(usher), options.update)
-        check_generated(CHART / "files/fallback.json", fallback_templates(usher, folder), options.update)
-        check_generated(CHART / "files/validating-policy.json", validating_templates(usher, folder), options.update)
         check_generated(CHART / "files/creator-policy.json", creator_templates(usher), options.update)
         check_rendered_manifests(helm)
         check_cert_manager_objects(helm)
-        check_fallback_policies_equal_those_of_command(helm, usher, folder)
-        check_validating_policies_equal_those_of_command(helm, usher, folder)
         check_creator_policy_equals_that_of_command(helm, usher)
         table = check_roles_equal_listed_permissions(helm, usher)
         check_notes_say_what_is_deleted(helm, usher, folder)

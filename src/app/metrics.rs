@@ -17,6 +17,7 @@ pub const LABELS: &[(&str, &str)] = &[
     ("outcome", "`allowed`, `patched`, `denied`, `failed`"),
     ("reason", "see [Reasons](reasons.md#reasons)"),
     ("listener", "`webhook`, `metrics`, `debug`"),
+    ("policies", "`validating`, `fallback`"),
     ("how", "`creator`, `owner-reference`, `app-selector`, `driver-url`"),
     ("resource", "`pods`, `namespaces`, `nodes`, `services`, `priorityclasses`, `podgroups`"),
     (
@@ -27,7 +28,7 @@ pub const LABELS: &[(&str, &str)] = &[
     ("scheduler", "`kube-batch`, `volcano`, `coscheduling`, `koordinator`, `native`"),
     (
         "action",
-        "`create-group`, `patch-group`, `delete-group`, `adopt`, `label-executor`, `delete-executor`, `recover`, `record-event`, `certificate`, `ca-bundle`",
+        "`create-group`, `patch-group`, `delete-group`, `adopt`, `label-executor`, `delete-executor`, `recover`, `record-event`, `certificate`, `ca-bundle`, `admission-policy`",
     ),
     ("what", "`policy`, `enforce`"),
     (

@@ -26,7 +26,7 @@ use crate::cluster::client::Cluster;
 use crate::cluster::driver_api::DriverApi;
 use crate::cluster::lease::{Election, LeadershipReceiver};
 use crate::cluster::limit::Rate;
-use crate::cluster::policies as cluster_policies;
+use crate::cluster::policies::{self as cluster_policies, AdmissionPolicies};
 use crate::cluster::replica::{Replica, ReplicaConfig};
 use crate::cluster::signing::Signing;
 use crate::http::capacity::Capacities;
@@ -57,8 +57,8 @@ pub struct Options {
     pub capacities: Capacities,
     /// The source of the policies.
     pub config: ConfigSource,
-    /// The first part of the names of the ValidatingAdmissionPolicies to compare with the policy file, if there are any.
-    pub validating_policies: Option<String>,
+    /// The admission policies that follow the policy file, each part with its owner.
+    pub admission_policies: Vec<AdmissionPolicies>,
     /// How the webhook's decisions are signed; `None` if they are not.
     pub signing: Option<Signing>,
     /// The address of `/debug/`; not served if `None`.
@@ -132,10 +132,16 @@ impl App {
         let own = Arc::new(ArcSwapOption::empty());
         let asking = account::run(options.cluster.client.clone(), own.clone(), stop.clone());
         supervisor.run("own account", asking);
-        if let Some(name) = options.validating_policies {
-            let (client, policies, own) = (options.cluster.client.clone(), policies.clone(), own.clone());
-            let comparing = cluster_policies::run(client, name, policies, own, metrics.cluster.clone(), stop.clone());
-            supervisor.run("validating policies", comparing);
+        for settings in options.admission_policies {
+            let inputs = cluster_policies::Inputs {
+                client: options.cluster.client.clone(),
+                policies: policies.clone(),
+                account: own.clone(),
+                leadership: replica.leadership(),
+                identity: options.election.identity.clone(),
+                metrics: metrics.cluster.clone(),
+            };
+            supervisor.run("admission policies", cluster_policies::run(settings, inputs, stop.clone()));
         }
         let state = ReviewState {
             snapshot: snapshot.clone(),

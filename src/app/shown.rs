@@ -52,6 +52,7 @@ impl Shown<'_> {
             is_complete: *complete.borrow(),
             unseen: metrics.unseen.text(clock::now()),
             withheld: metrics.withheld_text(),
+            policies_differ: Some(metrics.policies_that_differ()).filter(|count| *count > 0),
             deletions: deletions(&policies.load()),
             certificate_until: serving.not_after().map(|time| time.to_string()),
             port,

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use super::output::{FAILED, OK, UNREADABLE, table};
 use crate::config;
-use crate::policy::{Match, Pattern, Policy, deletions};
+use crate::manifests::creator_policy;
+use crate::manifests::object::MAX_SIZE;
+use crate::manifests::validating_policy::{self, Parameters, Slot};
+use crate::policy::{Match, Pattern, Policies, Policy, deletions};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -40,7 +43,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
             };
             match config::every_error(&text) {
                 Ok(config) => {
-                    for warning in &config.warnings {
+                    for warning in config.warnings.iter().cloned().chain(of_admission_policies(&config.policies)) {
                         writeln!(err, "warning: {warning}")?;
                     }
                     let head = ["POLICY", "SCHEDULER", "GANG", "QUEUE", "PODS"].map(str::to_owned).to_vec();
@@ -59,6 +62,26 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                     Ok(FAILED)
                 }
             }
+        }
+    }
+}
+
+/// What an administrator should know about the ValidatingAdmissionPolicies that this file would become, with `validatingPolicy.enabled`.
+fn of_admission_policies(policies: &Policies) -> Option<String> {
+    let parameters = Parameters {
+        name: creator_policy::NAME.to_owned(),
+        namespaces: Vec::new(),
+        account: "system:serviceaccount:spark-usher:spark-usher".to_owned(),
+    };
+    match validating_policy::manifests(policies, &parameters, Slot::A) {
+        Err(refused) => Some(format!("no ValidatingAdmissionPolicies are possible: {refused}")),
+        Ok(objects) => {
+            let largest = objects.iter().map(|object| object.to_string().len()).max().unwrap_or_default();
+            (largest > MAX_SIZE / 2).then(|| {
+                format!(
+                    "a ValidatingAdmissionPolicy of this file has {largest} bytes: none is possible above {MAX_SIZE}"
+                )
+            })
         }
     }
 }
@@ -92,5 +115,21 @@ mod tests {
         let rows: Vec<Vec<String>> = config.policies.iter().map(row).collect();
         assert_eq!(rows[0], ["etl", "volcano", "executors", "q", "team-*, x, by the pod's labels"]);
         assert_eq!(rows[1], ["default", "none", "pods", "-", "all namespaces"]);
+    }
+
+    #[test]
+    fn file_whose_admission_policies_are_too_large_is_warned_about() {
+        let warned = |policies: usize| {
+            let names: Vec<String> = (0..50).map(|number| format!("{}-{number}-*", "n".repeat(50))).collect();
+            let policies: Vec<String> = (0..policies)
+                .map(|number| format!("{{name: p-{number}, match: {{namespaces: [{}]}}}}", names.join(", ")))
+                .collect();
+            let text =
+                format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{}]", policies.join(", "));
+            of_admission_policies(&config::from_text(&text).unwrap().policies)
+        };
+        assert_eq!(warned(10), None);
+        assert!(warned(220).unwrap().contains("bytes: none is possible above 1000000"));
+        assert!(warned(400).unwrap().contains("no ValidatingAdmissionPolicies are possible: spark-usher.audit-a"));
     }
 }

@@ -5,10 +5,14 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::core::Selector;
 use serde_json::{Value, json};
 
 use super::output::{FAILED, OK, UNREADABLE};
 use crate::config::{self, Config};
+use crate::manifests::installation::except;
+use crate::manifests::validating_policy::Slot;
 use crate::manifests::{creator_policy, fallback_policy, validating_policy};
 use crate::text::is_dns_label;
 
@@ -17,7 +21,7 @@ pub(super) struct Args {
     /// Policy file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print ValidatingAdmissionPolicies, one for each policy of the file, instead of the fallback policy.
+    /// Print ValidatingAdmissionPolicies, one for each `validate` mode of the file, instead of the fallback policy.
     #[arg(long, requires = "account", conflicts_with = "scheduler")]
     validating: bool,
     /// Print the creator policy, which does not depend on the policy file: no pod is stored with another creator than the API
@@ -31,13 +35,16 @@ pub(super) struct Args {
     /// Also set schedulerName, but no gang: for a file with one policy whose scheduler is not Volcano.
     #[arg(long)]
     scheduler: bool,
-    /// Name of the fallback policy and its binding [default: spark-usher-fallback]; with --validating or --creator the first part
-    /// of the names [default: spark-usher].
-    #[arg(long)]
-    name: Option<String>,
+    /// First part of the names.
+    #[arg(long, default_value = creator_policy::NAME)]
+    name: String,
     /// Namespaces to exclude.
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', default_value = "kube-system")]
     exclude: Vec<String>,
+    /// Requirements on the labels of namespaces instead of --exclude, a JSON list of matchExpressions: the same as `spark-usher
+    /// serve --admission-policy-namespaces`.
+    #[arg(long, value_name = "JSON", value_parser = requirements, conflicts_with = "exclude")]
+    namespaces: Option<Namespaces>,
     /// Output format.
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Output,
@@ -49,6 +56,20 @@ enum Output {
     Yaml,
     /// A JSON List.
     Json,
+}
+
+/// Requirements on the labels of namespaces. (clap takes a plain `Vec` for a flag that is given several times.)
+#[derive(Clone, Debug)]
+pub(super) struct Namespaces(pub(super) Vec<Value>);
+
+/// Parses requirements on labels.
+pub(super) fn requirements(text: &str) -> Result<Namespaces, String> {
+    let list: Vec<LabelSelectorRequirement> =
+        serde_json::from_str(text).map_err(|error| format!("expected a JSON list of matchExpressions: {error}"))?;
+    let selector = LabelSelector { match_expressions: Some(list.clone()), ..LabelSelector::default() };
+    Selector::try_from(selector).map_err(|error| error.to_string())?;
+    let list = list.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    Ok(Namespaces(list))
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
@@ -73,7 +94,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                 (_, true) => ("1.30", " --creator …"),
                 _ => ("1.36", ""),
             };
-            writeln!(out, "# For Kubernetes {version} and newer: spark-usher policy{flags} | kubectl apply -f -")?;
+            writeln!(
+                out,
+                "# For Kubernetes {version} and newer: spark-usher policy{flags} | kubectl apply --server-side -f -"
+            )?;
             for manifest in manifests {
                 let text = serde_saphyr::to_string(&manifest).map_err(io::Error::other)?;
                 write!(out, "---\n{text}")?;
@@ -91,27 +115,20 @@ fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
     if let Some(wrong) = args.exclude.iter().find(|name| !is_dns_label(name)) {
         return Err(format!("--exclude {wrong:?}: expected the name of a namespace, without wildcards"));
     }
-    let name = |default: &str| args.name.clone().unwrap_or_else(|| default.to_owned());
     if args.account.is_some() && !args.validating && !args.creator {
         return Err("--account has no effect without --validating or --creator: expected one of them".to_owned());
     }
+    let (name, account) = (args.name.clone(), args.account.clone().unwrap_or_default());
     if args.creator {
-        let account = args.account.as_deref().unwrap_or_default();
-        return creator_policy::manifests(&name(creator_policy::NAME), account).map_err(|refused| refused.to_string());
+        return creator_policy::manifests(&name, &account).map_err(|refused| refused.to_string());
     }
+    let namespaces = args.namespaces.as_ref().map_or_else(|| except(&args.exclude), |namespaces| namespaces.0.clone());
     if args.validating {
-        let parameters = validating_policy::Parameters {
-            name: name("spark-usher"),
-            namespaces: validating_policy::without(&args.exclude),
-            account: args.account.clone().unwrap_or_default(),
-        };
-        return validating_policy::manifests(&config.policies, &parameters).map_err(|refused| refused.to_string());
+        let parameters = validating_policy::Parameters { name, namespaces, account };
+        return validating_policy::manifests(&config.policies, &parameters, Slot::A)
+            .map_err(|refused| refused.to_string());
     }
-    let parameters = fallback_policy::Parameters {
-        name: name("spark-usher-fallback"),
-        excluded: args.exclude.clone(),
-        scheduler: args.scheduler,
-    };
+    let parameters = fallback_policy::Parameters { name, namespaces, scheduler: args.scheduler };
     fallback_policy::manifests(&config.policies, &parameters).map_err(|refused| refused.to_string())
 }
 
@@ -128,8 +145,9 @@ mod tests {
                 creator: false,
                 account: None,
                 scheduler: false,
-                name: None,
+                name: creator_policy::NAME.to_owned(),
                 exclude: vec!["kube-system".to_owned(), exclude.to_owned()],
+                namespaces: None,
                 output: Output::Yaml,
             };
             manifests(&args, &Config::default()).err()

@@ -5,19 +5,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-
 use super::output::{OK, block_on, failed};
+use super::policy::{Namespaces, requirements};
 use crate::app::{App, CertificateSource, ClientCa, ConfigSource, Options};
 use crate::cluster::certificates::Managed;
 use crate::cluster::client;
 use crate::cluster::lease::{self, Election};
 use crate::cluster::limit::Rate;
+use crate::cluster::policies::{AdmissionPolicies, Owner};
 use crate::cluster::signing::Signing;
 use crate::cluster::vouching::{self, Vouching};
 use crate::http::capacity::Capacities;
 use crate::http::handlers;
 use crate::manifests::creator_policy;
+use crate::manifests::installation::{Installation, Kind, except};
 use crate::runtime::shutdown::Signals;
 use crate::runtime::{clock, descriptors, files};
 use crate::telemetry::log;
@@ -25,6 +26,7 @@ use crate::tls::ca::Authority;
 use crate::tls::load::load;
 use crate::tls::rotation::{self, Lifetimes};
 use crate::ui::{LinkTemplate, Links};
+use anyhow::{Context, ensure};
 
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)] // Arguments that a user adds override those of the chart.
@@ -105,10 +107,29 @@ pub(super) struct Args {
     /// connections that completed no review are closed first.
     #[arg(long, value_name = "COUNT", default_value_t = Capacities::WEBHOOK, value_parser = connections)]
     max_connections: usize,
-    /// First part of the names of the installed ValidatingAdmissionPolicies (`spark-usher policy --validating --name`, or the
-    /// chart): a metric counts those that differ from the policies of the policy file.
-    #[arg(long, value_name = "NAME")]
-    validating_policies: Option<String>,
+    /// Admission policies that API servers evaluate themselves, and that the leader applies as the policy file asks for: validating
+    /// (deny what `validate: Enforce` denies; Kubernetes 1.30), fallback (set the owner of executors; 1.36), fallback-scheduler (set
+    /// the owner and the scheduler).
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kind)]
+    admission_policies: Vec<Kind>,
+    /// First part of the names of these policies.
+    #[arg(long, value_name = "NAME", default_value = creator_policy::NAME, requires = "admission_policies")]
+    admission_policy_names: String,
+    /// Requirements on the labels of namespaces, a JSON list of matchExpressions: the policies judge the pods of those that meet all;
+    /// the default is every namespace but kube-system.
+    #[arg(long, value_name = "JSON", value_parser = requirements, requires = "admission_policies")]
+    admission_policy_namespaces: Option<Namespaces>,
+    /// Object with which the garbage collector deletes the validating policies: ClusterRole/NAME,
+    /// MutatingWebhookConfiguration/NAME or ValidatingWebhookConfiguration/NAME.
+    #[arg(long, value_name = "KIND/NAME", requires = "admission_policies")]
+    validating_policy_owner: Option<Owner>,
+    /// Object with which it deletes the fallback policies.
+    #[arg(long, value_name = "KIND/NAME", requires = "admission_policies")]
+    fallback_policy_owner: Option<Owner>,
+    /// Apply no admission policies: an administrator applies the output of `spark-usher policy`, and a metric counts the differences
+    /// between those of the cluster and those of the policy file.
+    #[arg(long, requires = "admission_policies")]
+    compare_policies_only: bool,
     /// kubeconfig; the default is $KUBECONFIG, ~/.kube/config, or the service account of the pod.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -149,6 +170,30 @@ pub(super) struct Args {
     /// Format of log lines.
     #[arg(long, value_enum, default_value = "text")]
     log_format: log::Format,
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    Kind::of(text).ok_or_else(|| format!("expected {}", Kind::ALL.map(Kind::as_str).join(", ")))
+}
+
+/// The admission policies that follow the policy file.
+fn admission_policies(args: &Args) -> Vec<AdmissionPolicies> {
+    let default = || except(&["kube-system".to_owned()]);
+    let installation = Installation {
+        name: args.admission_policy_names.clone(),
+        namespaces: args.admission_policy_namespaces.as_ref().map_or_else(default, |namespaces| namespaces.0.clone()),
+        kinds: args.admission_policies.clone(),
+    };
+    let parts = installation.parts().into_iter().map(|installation| AdmissionPolicies {
+        owner: match installation.validates() {
+            true => args.validating_policy_owner.clone(),
+            false => args.fallback_policy_owner.clone(),
+        },
+        installation,
+        apply: !args.compare_policies_only,
+        settle: vouching::SETTLE,
+    });
+    parts.collect()
 }
 
 /// API servers keep 25 connections each per path.
@@ -195,7 +240,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
             .then(|| Links { spark_ui: args.spark_ui_url.clone(), history_server: args.history_server_url.clone() }),
         debug_hosts: args.debug_hosts.clone(),
         certificate: certificate(args, &namespace)?,
-        validating_policies: args.validating_policies.clone(),
+        admission_policies: admission_policies(args),
         signing: args.signing_secret.clone().map(|secret| Signing {
             namespace: namespace.clone(),
             secret,

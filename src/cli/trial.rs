@@ -59,7 +59,7 @@ pub(super) async fn start(
         client_ca: None,
         capacities: Capacities::default(),
         config,
-        validating_policies: None,
+        admission_policies: Vec::new(),
         signing: Some(Signing {
             namespace: NAMESPACE.to_owned(),
             secret: "spark-usher-signing".to_owned(),

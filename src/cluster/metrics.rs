@@ -18,7 +18,7 @@ use crate::spark::exit_code;
 use crate::telemetry::registry::{Registry, to_gauge};
 
 /// The values of the label `action`.
-pub(crate) const ACTIONS: [&str; 10] = [
+pub(crate) const ACTIONS: [&str; 11] = [
     "create-group",
     "patch-group",
     "delete-group",
@@ -29,6 +29,7 @@ pub(crate) const ACTIONS: [&str; 10] = [
     "record-event",
     "certificate",
     "ca-bundle",
+    "admission-policy",
 ];
 
 /// At most this many suspect nodes are shown.
@@ -95,8 +96,8 @@ pub struct Metrics {
     pub events_lost: IntCounter,
     /// Whether this replica leads.
     pub leader: IntGauge,
-    /// ValidatingAdmissionPolicies that differ from the policy file.
-    pub policies_differ: IntGauge,
+    /// Admission policies that differ from the policy file.
+    pub policies_differ: IntGaugeVec,
     /// Whether something vouches for signatures.
     pub signatures_believed: IntGauge,
 }
@@ -134,6 +135,11 @@ impl Metrics {
         }
         self.exits.with_label_values(&[cause, code]).inc();
         self.exits_of_namespaces.with_label_values(&[&*self.counted_as(exit.app.namespace()), cause]).inc();
+    }
+
+    /// How many differences there are between the cluster's admission policies and those of the policy file.
+    pub fn policies_that_differ(&self) -> i64 {
+        ["validating", "fallback"].map(|part| self.policies_differ.with_label_values(&[part]).get()).into_iter().sum()
     }
 
     /// The pods that rules would have deleted since the start, by rule, for people; `None` if there are none.
@@ -199,7 +205,7 @@ impl Metrics {
             events: registry.counters("spark_usher_events_total", &["reason"], "Kubernetes Events written.")?,
             events_lost: registry.counter("spark_usher_events_lost_total", "Executor exits whose Event was not written before another replica became leader.")?,
             leader: registry.gauge("spark_usher_leader", "1 while this replica holds the Lease.")?,
-            policies_differ: registry.gauge("spark_usher_validating_policy_differences", "ValidatingAdmissionPolicies and bindings that differ from those of the policy file, with `--validating-policies`.")?,
+            policies_differ: registry.gauges("spark_usher_admission_policy_differences", &["policies"], "Differences between the cluster's admission policies and those of the policy file, with `--admission-policies`.")?,
             signatures_believed: registry.gauge("spark_usher_signatures_believed", "1 while this replica signs its decisions and believes signatures, because the creator policy is installed or clients need a certificate.")?,
         };
         // Alerts depend on these counters, and Prometheus sees no increase in a series that begins with 1.

@@ -1,134 +1,444 @@
-//! Compares the cluster's ValidatingAdmissionPolicies with those of the policy file. They do not follow the file
-//! automatically: a gauge shows when an administrator has to install them again.
+//! The admission policies that follow the policy file: the leader applies them, and every replica reports where those of the cluster
+//! differ.
+//!
+//! [`converge`](crate::manifests::converge) decides what to write and when; this reads, writes and watches.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
+use futures::StreamExt;
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, ListParams};
-use serde_json::Value;
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions, WatchEvent, WatchParams,
+};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Brief;
+use super::lease::{Leadership, LeadershipReceiver};
 use super::metrics::Metrics;
+use super::recorder::EventRecorder;
 use super::request::{Error, Result, call};
 use super::view::resource;
-use crate::annotations;
+use super::vouching::Account;
+use crate::annotations::{MANAGED_BY, USHER};
 use crate::json::text;
-use crate::manifests::validating_policy::{BINDING, KIND, Parameters, differences, manifests, namespaces_of};
+use crate::manifests::converge::{Memory, Wanted, Write};
+use crate::manifests::installation::Installation;
+use crate::manifests::object::{GROUP, KINDS, VALIDATING, VALIDATING_BINDING};
+use crate::manifests::{called, is_same};
 use crate::policy::Policies;
+use crate::runtime::clock;
 use crate::telemetry::registry::to_gauge;
 
+/// The field manager of the policies. No other write of spark-usher has it.
+const FIELD_MANAGER: &str = "spark-usher-policies";
 /// Timeout of a read.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the objects are read.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a write: an API server compiles all expressions of a policy first.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
+/// How often the objects are read although nothing changed.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// How often the policy file and the leadership are looked at. It costs no request.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause after a failure. It doubles.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long changes are collected before they are looked at.
+const COALESCE: Duration = Duration::from_millis(250);
+/// The most rounds without a pause: a set takes two, and the deletion of the other one.
+const MAX_ROUNDS: u32 = 5;
 
-/// All objects that `spark-usher policy --validating` and the chart create, of any name. Clusters before 1.30 do not serve these
-/// kinds.
+/// The admission policies of this installation, and who applies them.
+#[derive(Clone, Debug)]
+pub struct AdmissionPolicies {
+    /// Which there are: the validating ones or the fallback ([`Installation::parts`]), so that neither waits for the other.
+    pub installation: Installation,
+    /// Whether the leader applies them. Otherwise an administrator does, and replicas only compare.
+    pub apply: bool,
+    /// With what the garbage collector deletes them. While it does not exist, nothing is written.
+    pub owner: Option<Owner>,
+    /// After this time API servers enforce a policy.
+    pub settle: Duration,
+}
+
+/// A cluster-scoped object that the installation creates and deletes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Owner {
+    kind: OwnerKind,
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnerKind {
+    ClusterRole,
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+}
+
+impl std::str::FromStr for Owner {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Owner, String> {
+        let expected =
+            "expected ClusterRole/NAME, MutatingWebhookConfiguration/NAME or ValidatingWebhookConfiguration/NAME";
+        let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty()).ok_or(expected)?;
+        let kind = match kind {
+            "ClusterRole" => OwnerKind::ClusterRole,
+            "MutatingWebhookConfiguration" => OwnerKind::MutatingWebhookConfiguration,
+            "ValidatingWebhookConfiguration" => OwnerKind::ValidatingWebhookConfiguration,
+            _ => return Err(expected.to_owned()),
+        };
+        Ok(Owner { kind, name: name.to_owned() })
+    }
+}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}/{}", self.kind, self.name)
+    }
+}
+
+impl Owner {
+    fn resource(&self) -> ApiResource {
+        match self.kind {
+            OwnerKind::ClusterRole => resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles"),
+            OwnerKind::MutatingWebhookConfiguration => {
+                resource(GROUP, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
+            }
+            OwnerKind::ValidatingWebhookConfiguration => {
+                resource(GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
+            }
+        }
+    }
+
+    /// The owner reference, if the object exists.
+    async fn reference(&self, client: &kube::Client) -> Result<Option<Value>> {
+        let resource = self.resource();
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let found = api.get_opt(&self.name).await?;
+        Ok(found.and_then(|found| found.uid()).map(
+            |uid| json!({"apiVersion": resource.api_version, "kind": resource.kind, "name": self.name, "uid": uid}),
+        ))
+    }
+}
+
+/// Our objects of one kind, and the resourceVersion of their list.
+struct Listed {
+    resource: ApiResource,
+    objects: Vec<Value>,
+    version: String,
+}
+
+/// All admission policies and bindings with our label, of any installation. Clusters before 1.30 serve none of the kinds, and
+/// clusters before 1.36 no mutating ones.
 pub async fn live(client: &kube::Client) -> Result<Vec<Value>> {
     let mut out = Vec::new();
-    for (kind, plural) in [(KIND, "validatingadmissionpolicies"), (BINDING, "validatingadmissionpolicybindings")] {
-        let api: Api<DynamicObject> =
-            Api::all_with(client.clone(), &resource("admissionregistration.k8s.io", "v1", kind, plural));
-        let found = match api.list(&ListParams::default()).await.map_err(Error::from) {
-            Ok(found) => found.items,
-            Err(Error::NotFound(_)) => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        let ours = found.into_iter().filter(|object| object.annotations().contains_key(annotations::POLICY_SET));
-        out.extend(ours.filter_map(|object| {
-            let mut object = serde_json::to_value(object).ok()?;
-            // Objects of a list have no kind.
-            crate::json::set(&mut object, &["kind"], kind);
-            Some(object)
-        }));
+    for (kind, plural) in KINDS {
+        let listed = list(client, resource(GROUP, "v1", kind, plural)).await?;
+        out.extend(listed.into_iter().flat_map(|listed| listed.objects));
     }
+    out.retain(|object| text(object, &["metadata", "labels", MANAGED_BY]) == USHER);
     Ok(out)
 }
 
-/// Updates the gauge until `stop` is cancelled. `name` is the first part of the objects' names.
-pub async fn run(
-    client: kube::Client,
-    name: String,
-    policies: Arc<ArcSwap<Policies>>,
-    own: Arc<ArcSwapOption<String>>,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
-    let mut is_reported = false;
-    loop {
-        // The expected objects depend on our own account.
-        if let Some(account) = own.load_full() {
-            match call(REQUEST_TIMEOUT, live(&client)).await {
-                Ok(live) => {
-                    is_reported = false;
-                    let found = differing(&live, &name, &account, &policies.load());
-                    metrics.policies_differ.set(to_gauge(found.len()));
-                    for difference in found {
-                        tracing::debug!(difference, "the ValidatingAdmissionPolicies differ from the policy file");
-                    }
+/// All objects, because another client may have removed our label. `None` if the cluster does not serve the kind.
+async fn list(client: &kube::Client, resource: ApiResource) -> Result<Option<Listed>> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let found = match api.list(&ListParams::default()).await.map_err(Error::from) {
+        Ok(found) => found,
+        Err(Error::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let version = found.metadata.resource_version.clone().unwrap_or_default();
+    let objects = found.items.into_iter().filter_map(|object| {
+        let mut object = serde_json::to_value(object).ok()?;
+        // Objects of a list have no kind.
+        crate::json::set(&mut object, &["kind"], resource.kind.as_str());
+        Some(object)
+    });
+    let objects = objects.collect();
+    Ok(Some(Listed { resource, objects, version }))
+}
+
+/// What the task shares with the rest of the replica.
+pub struct Inputs {
+    /// The client.
+    pub client: kube::Client,
+    /// The policies of the file in use.
+    pub policies: Arc<ArcSwap<Policies>>,
+    /// Our own user name, which the policies exempt.
+    pub account: Account,
+    /// The leadership of this replica.
+    pub leadership: LeadershipReceiver,
+    /// The identity of this replica, for Events.
+    pub identity: String,
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Applies and compares until `stop` is cancelled.
+pub async fn run(settings: AdmissionPolicies, inputs: Inputs, stop: CancellationToken) {
+    let mut task = Task::new(settings, inputs);
+    stop.run_until_cancelled(task.run()).await;
+}
+
+struct Task {
+    settings: AdmissionPolicies,
+    inputs: Inputs,
+    recorder: EventRecorder,
+    /// What the leader remembers of earlier rounds.
+    memory: Option<Memory>,
+    /// What the file asks for, and of what it was generated.
+    generated: Option<Generated>,
+    /// What was logged last.
+    logged: Vec<String>,
+}
+
+struct Generated {
+    policies: Arc<Policies>,
+    account: Arc<String>,
+    wanted: Wanted,
+    refused: Vec<String>,
+}
+
+impl Task {
+    fn new(settings: AdmissionPolicies, inputs: Inputs) -> Task {
+        let recorder = EventRecorder::new(inputs.client.clone(), &inputs.identity, inputs.metrics.clone());
+        Task { settings, inputs, recorder, memory: None, generated: None, logged: Vec::new() }
+    }
+
+    async fn run(&mut self) {
+        let mut failures = 0;
+        loop {
+            self.receive_leadership();
+            let policies = self.inputs.policies.load_full();
+            let (next, watched) = match self.rounds(&policies).await {
+                Ok(done) => {
+                    failures = 0;
+                    done
                 }
-                Err(error) if !is_reported => {
-                    is_reported = true;
-                    tracing::warn!(error = %Brief(&error), "cannot read the ValidatingAdmissionPolicies; retrying");
+                Err(error) => {
+                    let pause = RETRY_PAUSE.saturating_mul(1 << failures).min(POLL_INTERVAL);
+                    failures = (failures + 1).min(6);
+                    // What is not known may differ.
+                    self.differ(1);
+                    self.log(vec![format!("cannot reconcile the admission policies: {}", Brief(&error))]);
+                    (clock::instant() + pause, Vec::new())
                 }
-                Err(_) => {}
+            };
+            self.wait(next, &policies, watched).await;
+        }
+    }
+
+    /// What an earlier leadership saw is forgotten: another replica may have written since. Returns whether the leadership changed.
+    fn receive_leadership(&mut self) -> bool {
+        let is_other = self.inputs.leadership.receive();
+        if is_other {
+            self.memory = None;
+        }
+        is_other
+    }
+
+    /// Waits until there is something to do.
+    async fn wait(&mut self, next: Instant, policies: &Arc<Policies>, watched: Vec<Listed>) {
+        let changed = changed(self.inputs.client.clone(), watched);
+        let looked = async {
+            loop {
+                tokio::time::sleep(LOOK_INTERVAL.min(next.saturating_duration_since(clock::instant()))).await;
+                let is_other_file = !Arc::ptr_eq(policies, &self.inputs.policies.load());
+                if is_other_file || self.receive_leadership() || clock::instant() >= next {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = changed => {}
+            () = looked => {}
+        }
+    }
+
+    /// Sets the number of differences.
+    fn differ(&self, count: usize) {
+        let part = if self.settings.installation.validates() { "validating" } else { "fallback" };
+        self.inputs.metrics.policies_differ.with_label_values(&[part]).set(to_gauge(count));
+    }
+
+    /// Reads, plans and writes until there is nothing more to write now. Returns when to look again, and the lists from which to
+    /// watch until then.
+    async fn rounds(&mut self, policies: &Arc<Policies>) -> Result<(Instant, Vec<Listed>)> {
+        let soon = clock::instant() + LOOK_INTERVAL;
+        // The policies exempt our own account.
+        let Some(account) = self.inputs.account.load_full() else { return Ok((soon, Vec::new())) };
+        for _ in 0..MAX_ROUNDS {
+            let leadership = self.inputs.leadership.received().filter(|_| self.settings.apply).cloned();
+            let owner = match &self.settings.owner {
+                Some(owner) if leadership.is_some() => call(READ_TIMEOUT, owner.reference(&self.inputs.client))
+                    .await?
+                    .ok_or_else(|| owner.clone())
+                    .map(Some),
+                _ => Ok(None),
+            };
+            let (listed, unserved) = self.list().await?;
+            let (wanted, refused) = self.generate(policies, &account);
+            let wanted = match &owner {
+                Ok(Some(owner)) => wanted.owned_by(owner),
+                _ => wanted,
+            };
+            let live: Vec<Value> = listed.iter().flat_map(|listed| listed.objects.iter().cloned()).collect();
+            let now = clock::instant();
+            let mut fresh = Memory::new(self.settings.settle);
+            let memory = if leadership.is_some() { self.memory.get_or_insert(fresh) } else { &mut fresh };
+            let plan = memory.plan(&live, &wanted, now);
+            let missing = owner.as_ref().err().map(|owner| {
+                format!("{owner:?} does not exist, to which the admission policies are to belong: nothing is written")
+            });
+            let may_write = missing.is_none() && unserved.is_empty();
+            let problems = [refused, missing.into_iter().collect(), unserved, plan.problems].concat();
+            self.differ(problems.len() + plan.differences.len());
+            for difference in &plan.differences {
+                tracing::debug!(difference, "the admission policies differ from the policy file");
+            }
+            self.log(problems);
+            let poll = now + POLL_INTERVAL;
+            let Some(leadership) = leadership else { return Ok((poll, Vec::new())) };
+            if !may_write || plan.writes.is_empty() {
+                return Ok((plan.next.map_or(poll, |next| next.min(poll)), listed));
+            }
+            for write in plan.writes {
+                if !leadership.holds() {
+                    return Ok((soon, Vec::new()));
+                }
+                self.write(&leadership, write).await?;
             }
         }
-        let pause = if own.load().is_some() { POLL_INTERVAL } else { Duration::from_secs(1) };
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+        Ok((clock::instant() + LOOK_INTERVAL, Vec::new()))
+    }
+
+    /// What the file asks for, and why it asks for none: generated if the file or our account is another one.
+    fn generate(&mut self, policies: &Arc<Policies>, account: &Arc<String>) -> (Wanted, Vec<String>) {
+        let is_of = |of: &Generated| Arc::ptr_eq(&of.policies, policies) && of.account == *account;
+        if let Some(generated) = self.generated.as_ref().filter(|generated| is_of(generated)) {
+            return (generated.wanted.clone(), generated.refused.clone());
+        }
+        let (wanted, refused) = self.settings.installation.wanted(policies, account);
+        let of = (policies.clone(), account.clone());
+        self.generated =
+            Some(Generated { policies: of.0, account: of.1, wanted: wanted.clone(), refused: refused.clone() });
+        (wanted, refused)
+    }
+
+    /// The objects of the kinds that are managed, and which kinds the cluster does not serve.
+    async fn list(&self) -> Result<(Vec<Listed>, Vec<String>)> {
+        let (mut listed, mut unserved) = (Vec::new(), Vec::new());
+        for (kind, plural) in KINDS {
+            let is_validating = [VALIDATING, VALIDATING_BINDING].contains(&kind);
+            if is_validating == self.settings.installation.validates() {
+                match call(READ_TIMEOUT, list(&self.inputs.client, resource(GROUP, "v1", kind, plural))).await? {
+                    Some(found) => listed.push(found),
+                    None => unserved.push(format!("this cluster does not serve {kind} in {GROUP}/v1")),
+                }
+            }
+        }
+        Ok((listed, unserved))
+    }
+
+    async fn write(&self, leadership: &Leadership, write: Write) -> Result<()> {
+        let (done, what) = match &write {
+            Write::Apply { object, restored } => {
+                let applied = call(WRITE_TIMEOUT, self.apply(object)).await;
+                if let (Ok(applied), true) = (&applied, restored) {
+                    self.recorder.record_policy(leadership, applied).await;
+                }
+                (applied.map(drop), "applied")
+            }
+            Write::Delete { kind, name, seen } => (call(WRITE_TIMEOUT, self.delete(kind, name, seen)).await, "deleted"),
+        };
+        let (kind, name) = write.subject();
+        let result = if done.is_ok() { "ok" } else { "failed" };
+        self.inputs.metrics.actions.with_label_values(&["admission-policy", result]).inc();
+        match &done {
+            Ok(()) => tracing::info!(kind, name, "admission policy {what}"),
+            Err(error) => tracing::warn!(kind, name, error = %Brief(error), "admission policy not {what}; retrying"),
+        }
+        done
+    }
+
+    async fn apply(&self, object: &Value) -> Result<Value> {
+        let (api, name) = (self.api(text(object, &["kind"])), text(object, &["metadata", "name"]));
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let invalid = match api.patch(name, &params, &Patch::Apply(object)).await.map_err(Error::from) {
+            Ok(applied) => {
+                let applied = serde_json::to_value(applied).unwrap_or_default();
+                if is_same(&applied, object) {
+                    return Ok(applied);
+                }
+                None
+            }
+            Err(error) if error.status().is_some_and(|status| status.code == 422) => Some(error),
+            Err(error) => return Err(error),
+        };
+        // An apply leaves what another manager added, such as a condition that excludes requests. With it the object may be invalid.
+        let operations = json!([{"op": "replace", "path": "/spec", "value": object.get("spec")}]);
+        let patch = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match (api.patch(name, &params, &Patch::<()>::Json(patch)).await.map_err(Error::from), invalid) {
+            (Ok(replaced), _) => {
+                let replaced = serde_json::to_value(replaced).unwrap_or_default();
+                if is_same(&replaced, object) {
+                    Ok(replaced)
+                } else {
+                    Err(Error::Malformed(format!("{}: what is stored is not what was applied", called(object))))
+                }
+            }
+            // It does not exist: the object itself is invalid.
+            (Err(Error::NotFound(_)), Some(invalid)) => Err(invalid),
+            (Err(error), _) => Err(error),
         }
     }
-}
 
-/// The differences between the objects of this name and those of the file, a sentence each.
-fn differing(live: &[Value], name: &str, account: &str, policies: &Policies) -> Vec<String> {
-    let set = |object: &&Value| text(object, &["metadata", "annotations", annotations::POLICY_SET]) == name;
-    let live: Vec<Value> = live.iter().filter(set).cloned().collect();
-    let namespaces = live.iter().find(|object| text(object, &["kind"]) == KIND).map(namespaces_of);
-    let parameters =
-        Parameters { name: name.to_owned(), namespaces: namespaces.unwrap_or_default(), account: account.to_owned() };
-    match manifests(policies, &parameters) {
-        Ok(expected) => differences(&live, &expected),
-        Err(refused) => vec![refused.to_string()],
+    async fn delete(&self, kind: &str, name: &str, [uid, version]: &[String; 2]) -> Result<()> {
+        let seen = Preconditions { uid: Some(uid.clone()), resource_version: Some(version.clone()) };
+        let params = DeleteParams { preconditions: Some(seen), ..DeleteParams::default() };
+        match self.api(kind).delete(name, &params).await.map_err(Error::from) {
+            Ok(_) | Err(Error::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn api(&self, kind: &str) -> Api<DynamicObject> {
+        let plural = KINDS.iter().find(|(known, _)| *known == kind).map_or("", |(_, plural)| plural);
+        Api::all_with(self.inputs.client.clone(), &resource(GROUP, "v1", kind, plural))
+    }
+
+    /// Logs what was not logged the last time.
+    fn log(&mut self, problems: Vec<String>) {
+        for problem in problems.iter().filter(|problem| !self.logged.contains(problem)) {
+            tracing::warn!("{problem}");
+        }
+        self.logged = problems;
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn policies_of_other_names_are_ignored_and_differences_reported() {
-        let policies = crate::config::from_text(
-            "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: a, validate: Enforce}]",
-        )
-        .unwrap()
-        .policies;
-        let account = "system:serviceaccount:spark-usher:spark-usher";
-        let generated = |name: &str| {
-            let parameters = Parameters { name: name.into(), namespaces: Vec::new(), account: account.into() };
-            manifests(&policies, &parameters).unwrap()
-        };
-        let objects = generated("spark-usher");
-        assert_eq!(differing(&objects, "spark-usher", account, &policies), Vec::<String>::new());
-        let both = [objects.clone(), generated("other")].concat();
-        assert_eq!(differing(&both, "spark-usher", account, &policies), Vec::<String>::new());
-        assert_eq!(differing(&objects[1..], "spark-usher", account, &policies).len(), 1, "one is missing");
-        assert_eq!(differing(&[], "spark-usher", account, &policies).len(), objects.len());
-        let mut changed = objects;
-        changed[1]["spec"]["validationActions"] = json!(["Audit"]);
-        assert_eq!(differing(&changed, "spark-usher", account, &policies).len(), 1);
-        let next = crate::config::from_text(
-            "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: a, validate: Warn}]",
-        )
-        .unwrap()
-        .policies;
-        assert!(!differing(&generated("spark-usher"), "spark-usher", account, &next).is_empty(), "another file");
+/// Returns when one of these kinds changes, or when a watch ends, and a moment after. Never, if there is nothing to watch.
+async fn changed(client: kube::Client, listed: Vec<Listed>) {
+    let mut watches = Vec::new();
+    for Listed { resource, version, .. } in listed {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let params = WatchParams::default();
+        match call(READ_TIMEOUT, async { api.watch(&params, &version).await.map_err(Error::from) }).await {
+            Ok(stream) => watches.push(Box::pin(async move {
+                let mut stream = stream.boxed();
+                while let Some(Ok(WatchEvent::Bookmark(_))) = stream.next().await {}
+            })),
+            // The poll remains.
+            Err(error) => tracing::debug!(kind = resource.kind, %error, "cannot watch admission policies"),
+        }
     }
+    if watches.is_empty() {
+        return std::future::pending().await;
+    }
+    futures::future::select_all(watches).await;
+    tokio::time::sleep(COALESCE).await;
 }

@@ -12,7 +12,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use ring::digest::{SHA256, digest};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::lease::Leadership;
 use super::metrics::Metrics;
@@ -20,6 +20,7 @@ use super::recent::Recent;
 use super::request::{Error, call};
 use crate::annotations::USHER;
 use crate::controller::NodeReport;
+use crate::json::text;
 use crate::planning::PodEvent;
 use crate::reason::{Reason, Severity};
 use crate::recorder::{AggregatedEvent, Subject};
@@ -86,6 +87,24 @@ impl EventRecorder {
         };
         let event = self.event_about(name, DEFAULT_NAMESPACE, regarding, reason, message);
         self.write(node, reason, message, event).await;
+    }
+
+    /// Records that an admission policy, which another client deleted or changed, was restored.
+    pub(super) async fn record_policy(&self, _: &Leadership, policy: &Value) {
+        let reason = Reason::AdmissionPolicyRestored;
+        let [kind, name, uid, version] =
+            [&["kind"][..], &["metadata", "name"], &["metadata", "uid"], &["metadata", "resourceVersion"]]
+                .map(|path| text(policy, path));
+        let regarding = ObjectReference {
+            api_version: Some(text(policy, &["apiVersion"]).to_owned()),
+            kind: Some(kind.to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        let message = format!("another client deleted or changed {kind} {name}: restored as the policy file asks for");
+        let event = self.event_about(hashed(name, version), DEFAULT_NAMESPACE, regarding, reason, &message);
+        self.write(name, reason, &message, event).await;
     }
 
     async fn write(&self, subject: &str, reason: Reason, message: &str, event: Event) {

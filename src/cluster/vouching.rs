@@ -17,12 +17,11 @@ use serde_json::Value;
 use super::request;
 use super::view::resource;
 use crate::json::{at, list, text};
-use crate::manifests::creator_policy;
-use crate::manifests::validating_policy::{BINDING, KIND, differences};
+pub use crate::manifests::converge::SETTLE;
+use crate::manifests::object::{GROUP, KINDS, VALIDATING, VALIDATING_BINDING};
+use crate::manifests::{creator_policy, differences};
 use crate::time::Now;
 
-/// By then every API server enforces a new or changed policy: once its watch has shown it, and it looks at what changed once a second.
-pub const SETTLE: Duration = Duration::from_secs(10);
 /// A policy that was not written for this long is enforced, whatever the difference between its API server's clock and ours.
 const LONG_AGO: Duration = Duration::from_secs(60);
 
@@ -144,9 +143,9 @@ fn version(object: &Value) -> String {
 /// The objects of the creator policy that exist.
 pub async fn live(client: &kube::Client, name: &str) -> request::Result<Vec<Value>> {
     let mut out = Vec::new();
-    for (kind, plural) in [(KIND, "validatingadmissionpolicies"), (BINDING, "validatingadmissionpolicybindings")] {
-        let api: Api<DynamicObject> =
-            Api::all_with(client.clone(), &resource("admissionregistration.k8s.io", "v1", kind, plural));
+    let kinds = KINDS.into_iter().filter(|(kind, _)| [VALIDATING, VALIDATING_BINDING].contains(kind));
+    for (kind, plural) in kinds {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(GROUP, "v1", kind, plural));
         for name in creator_policy::names(name) {
             let found = api.get_opt(&name).await?;
             out.extend(found.and_then(|object| serde_json::to_value(object).ok()));
@@ -174,7 +173,7 @@ mod tests {
             object["metadata"]["generation"] = json!(1);
             object["metadata"]["creationTimestamp"] = json!(format!("2026-11-25T10:00:0{number}Z"));
             // As an API server stores them.
-            if object["kind"] == KIND {
+            if object["kind"] == VALIDATING {
                 object["spec"]["matchConstraints"]["namespaceSelector"] = json!({});
                 object["status"] = json!({"observedGeneration": 1});
             }

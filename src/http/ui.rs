@@ -341,6 +341,7 @@ mod tests {
                 unseen: None,
                 deletions: "no pods are deleted".to_owned(),
                 withheld: None,
+                policies_differ: None,
                 certificate_until: None,
                 port: 6060,
                 links: ui::Links::default(),

@@ -1,17 +1,11 @@
 //! CEL text that the admission policies share ([`creator_policy`](super::creator_policy),
-//! [`fallback_policy`](super::fallback_policy), [`validating_policy`](super::validating_policy)). The chart's helpers generate the
-//! same.
+//! [`fallback_policy`](super::fallback_policy), [`validating_policy`](super::validating_policy)).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 use serde_json::{Value, json};
 
-/// A name with `*` and `?` as a regular expression (RE2).
-pub(super) fn regex(pattern: &str) -> String {
-    format!("^{}$", body(pattern))
-}
-
-/// Names with `*` and `?` as one regular expression. As in [`Pattern`](crate::policy::Pattern), a wildcard also matches a
+/// Names with `*` and `?` as one regular expression (RE2). As in [`Pattern`](crate::policy::Pattern), a wildcard also matches a
 /// line break.
 pub(super) fn any_of(patterns: impl Iterator<Item = String>) -> String {
     let bodies: Vec<String> = patterns.map(|pattern| body(&pattern)).collect();
@@ -37,33 +31,92 @@ pub(super) fn quote(text: &str) -> String {
     json!(text).to_string()
 }
 
-/// The variables of a request: metadata of the new and the old object, empty if there is none, and the requester.
-pub(super) fn request() -> Vec<(String, String)> {
-    let mut out = Vec::new();
-    let mut add = |name: &str, expression: String| out.push((name.to_owned(), expression));
-    for (name, path) in [("labels", "labels"), ("annotations", "annotations")] {
-        add(name, format!("has(object.metadata.{path}) ? object.metadata.{path} : {{}}"));
+/// The most links of a chain in one variable.
+const MAX_LINKS: usize = 16;
+/// The length of a variable's links, in bytes, after which the next variable begins.
+const MAX_LENGTH: usize = 20_000;
+
+/// Variables, each after those that it uses. The API server evaluates only those that are used.
+pub(super) struct Variables(Vec<(String, String)>);
+
+impl Variables {
+    pub(super) fn add(&mut self, name: &str, expression: String) {
+        self.0.push((name.to_owned(), expression));
     }
-    for (name, path) in [("oldLabels", "labels"), ("oldAnnotations", "annotations")] {
-        add(
-            name,
-            format!(
-                r#"request.operation == "UPDATE" && has(oldObject.metadata.{path}) ? oldObject.metadata.{path} : {{}}"#
-            ),
-        );
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == name)
     }
-    add("username", r#"has(request.userInfo.username) ? request.userInfo.username : """#.to_owned());
-    add("groups", "has(request.userInfo.groups) ? request.userInfo.groups : []".to_owned());
-    for (name, key) in [("podNames", "pod-name"), ("podUids", "pod-uid")] {
-        let key = format!("authentication.kubernetes.io/{key}");
-        add(
-            name,
-            format!(
-                r#"has(request.userInfo.extra) && "{key}" in request.userInfo.extra ? request.userInfo.extra["{key}"] : []"#
-            ),
-        );
+
+    pub(super) fn into_manifest(self) -> Vec<Value> {
+        self.0.into_iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect()
     }
-    out
+
+    /// Adds a chain of conditions with values, and returns an expression of the value of the first that holds, or the other one.
+    ///
+    /// A variable holds several links: each evaluation of a variable costs an API server about 0.1 ms. None holds all, because an
+    /// expression has limits of length and depth.
+    pub(super) fn add_chain(&mut self, name: &str, links: &[(String, String)], otherwise: String) -> String {
+        let mut blocks: Vec<Vec<(usize, &(String, String))>> = Vec::new();
+        for link in links.iter().enumerate() {
+            let length = |block: &[(usize, &(String, String))]| -> usize {
+                block.iter().map(|(_, (condition, value))| condition.len() + value.len()).sum()
+            };
+            match blocks.last_mut() {
+                Some(block) if block.len() < MAX_LINKS && length(block) < MAX_LENGTH => block.push(link),
+                _ => blocks.push(vec![link]),
+            }
+        }
+        // A variable can use those before it: the chain begins with its end.
+        blocks.iter().rev().fold(otherwise, |next, block| {
+            let expression = block
+                .iter()
+                .rev()
+                .fold(next, |next, (_, (condition, value))| format!("{condition} ? {value} : {next}"));
+            let name = format!("{name}{}", block.first().map_or(0, |(number, _)| *number));
+            self.add(&name, expression);
+            format!("variables.{name}")
+        })
+    }
+
+    /// Those that these validations or other variables use.
+    pub(super) fn used_by(self, validations: &[Value]) -> Vec<Value> {
+        let used = |name: &str| {
+            let used = format!("variables.{name}");
+            let later = self.0.iter().any(|(_, expression)| expression.contains(&used));
+            later || validations.iter().any(|validation| validation.to_string().contains(&used))
+        };
+        let used = self.0.iter().filter(|(name, _)| used(name));
+        used.map(|(name, expression)| json!({"name": name, "expression": expression})).collect()
+    }
+
+    /// Those of a request: metadata of the new and the old object, empty if there is none, and the requester.
+    pub(super) fn of_request() -> Variables {
+        let mut out = Variables(Vec::new());
+        for (name, path) in [("labels", "labels"), ("annotations", "annotations")] {
+            out.add(name, format!("has(object.metadata.{path}) ? object.metadata.{path} : {{}}"));
+        }
+        for (name, path) in [("oldLabels", "labels"), ("oldAnnotations", "annotations")] {
+            out.add(
+                name,
+                format!(
+                    r#"request.operation == "UPDATE" && has(oldObject.metadata.{path}) ? oldObject.metadata.{path} : {{}}"#
+                ),
+            );
+        }
+        out.add("username", r#"has(request.userInfo.username) ? request.userInfo.username : """#.to_owned());
+        out.add("groups", "has(request.userInfo.groups) ? request.userInfo.groups : []".to_owned());
+        for (name, key) in [("podNames", "pod-name"), ("podUids", "pod-uid")] {
+            let key = format!("authentication.kubernetes.io/{key}");
+            out.add(
+                name,
+                format!(
+                    r#"has(request.userInfo.extra) && "{key}" in request.userInfo.extra ? request.userInfo.extra["{key}"] : []"#
+                ),
+            );
+        }
+        out
+    }
 }
 
 /// A tenant's text if it is short and printable, otherwise a substitute for it, for messages.
@@ -87,12 +140,12 @@ pub(super) fn requirements(selector: &Option<Selector>) -> Vec<Value> {
     equal.chain(more).collect()
 }
 
-/// The requirements of a selector on the labels at a path, one condition each. A missing map has no label.
+/// The requirements of a selector on a map of labels, one condition each.
 pub(super) fn selects(selector: &Option<Selector>, labels: &str) -> Vec<String> {
     let condition = |requirement: Value| {
         let text = |key: &str| requirement.get(key).and_then(Value::as_str).unwrap_or_default();
         let key = quote(text("key"));
-        let exists = format!("has({labels}) && {key} in {labels}");
+        let exists = format!("{key} in {labels}");
         let values = requirement.get("values").cloned().unwrap_or_else(|| json!([]));
         match text("operator") {
             "In" => format!("({exists} && {labels}[{key}] in {values})"),
@@ -110,10 +163,11 @@ mod tests {
 
     #[test]
     fn globs_become_regular_expressions() {
-        assert_eq!(regex("system:serviceaccount:vcluster-*:*"), "^system:serviceaccount:vcluster-.*:.*$");
-        assert_eq!(regex("a.b?c+"), r"^a\.b.c\+$");
-        assert_eq!(regex(r"a^b\]"), r"^a\^b\\\]$");
-        assert_eq!(regex("é*"), "^é.*$");
+        let regex = |pattern: &str| any_of(std::iter::once(pattern.to_owned()));
+        assert_eq!(regex("system:serviceaccount:vcluster-*:*"), "(?s)^(?:system:serviceaccount:vcluster-.*:.*)$");
+        assert_eq!(regex("a.b?c+"), r"(?s)^(?:a\.b.c\+)$");
+        assert_eq!(regex(r"a^b\]"), r"(?s)^(?:a\^b\\\])$");
+        assert_eq!(regex("é*"), "(?s)^(?:é.*)$");
         assert_eq!(any_of(["a*".to_owned(), "b.c".to_owned()].into_iter()), r"(?s)^(?:a.*|b\.c)$");
     }
 }

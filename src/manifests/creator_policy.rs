@@ -12,13 +12,13 @@
 
 use serde_json::{Value, json};
 
-use super::cel;
-use super::validating_policy::{self, BINDING, KIND, Refused, SUFFIX};
+use super::cel::{self, Variables};
+use super::object::{self, Refused, SUFFIX, VALIDATING, VALIDATING_BINDING};
+use super::validating_policy;
 use crate::annotations::{self, CREATOR};
 use crate::ownership::resolve::WORKLOAD_CONTROLLERS;
 use crate::signature::{ACCOUNT, POD, POD_ELSEWHERE, WORKLOAD};
 use crate::spark::labels;
-use crate::text::is_dns_part;
 
 /// The first part of the names, unless another is given.
 pub const NAME: &str = "spark-usher";
@@ -33,15 +33,13 @@ pub fn manifests(name: &str, account: &str) -> Result<Vec<Value>, Refused> {
     if !validating_policy::is_account(account) {
         return Err(Refused::Account(account.to_owned()));
     }
-    if !(name.len() <= 200 && is_dns_part(name)) {
-        return Err(Refused::Name(name.to_owned()));
-    }
+    object::check_name(name)?;
     let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     let policies = names(name).into_iter().zip([pods(account), bindings(account)]);
     Ok(policies
         .flat_map(|(name, spec)| {
             let binding = json!({"policyName": name, "validationActions": ["Deny", "Audit"]});
-            [object(KIND, &name, spec), object(BINDING, &name, binding)]
+            [object(VALIDATING, &name, spec), object(VALIDATING_BINDING, &name, binding)]
         })
         .collect())
 }
@@ -49,8 +47,8 @@ pub fn manifests(name: &str, account: &str) -> Result<Vec<Value>, Refused> {
 /// Creations and changes of pods.
 fn pods(account: &str) -> Value {
     let controllers = json!(WORKLOAD_CONTROLLERS);
-    let mut variables = cel::request();
-    let mut add = |name: &str, expression: String| variables.push((name.to_owned(), expression));
+    let mut variables = Variables::of_request();
+    let mut add = |name: &str, expression: String| variables.add(name, expression);
     add("creator", format!(r#""{CREATOR}" in variables.annotations ? variables.annotations["{CREATOR}"] : """#));
     add("byAccount", format!(r#"variables.creator == "{ACCOUNT}" + variables.username"#));
     // `false` and not an error where there is no such pod: `&&` evaluates the left side first.
@@ -117,8 +115,8 @@ fn pods(account: &str) -> Value {
 /// to compare. So annotations may come from schedulers: from kube-scheduler, and from service accounts of other namespaces than the
 /// pod's. No scheduler sets the label of the role.
 fn bindings(account: &str) -> Value {
-    let mut variables = cel::request();
-    let mut add = |name: &str, expression: String| variables.push((name.to_owned(), expression));
+    let mut variables = Variables::of_request();
+    let mut add = |name: &str, expression: String| variables.add(name, expression);
     add("stated", stated(&annotations::PROTECTED, "variables.annotations"));
     add("labelled", stated(&[labels::APP_SELECTOR, labels::ROLE], "variables.labels"));
     add(
@@ -159,17 +157,7 @@ fn validation(expression: &str, message: &str) -> Value {
     })
 }
 
-fn spec(rules: Value, account: &str, of_ours: &str, variables: Vec<(String, String)>, validations: &[Value]) -> Value {
-    let used = |name: &str| {
-        let used = format!("variables.{name}");
-        let later = variables.iter().any(|(_, expression)| expression.contains(&used));
-        later || validations.iter().any(|validation| validation.to_string().contains(&used))
-    };
-    let used: Vec<Value> = variables
-        .iter()
-        .filter(|(name, _)| used(name))
-        .map(|(name, expression)| json!({"name": name, "expression": expression}))
-        .collect();
+fn spec(rules: Value, account: &str, of_ours: &str, variables: Variables, validations: &[Value]) -> Value {
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": rules},
@@ -184,7 +172,7 @@ fn spec(rules: Value, account: &str, of_ours: &str, variables: Vec<(String, Stri
                 "expression": r#"!has(request.userInfo.groups) || !("system:masters" in request.userInfo.groups)"#,
             },
         ],
-        "variables": used,
+        "variables": variables.used_by(validations),
         "validations": validations,
     })
 }

@@ -3,15 +3,15 @@
 //!
 //! They run *before* every webhook, also when the webhook is available. So the owner policy applies exactly the rule of
 //! [`resolve::creator`](crate::ownership::resolve::creator). The scheduler policy (which never sets a gang) marks the pods
-//! that it changes, and the webhook decides about a marked pod again. The chart has the same texts as templates
-//! (`tests/chart.py` compares).
+//! that it changes, and the webhook decides about a marked pod again.
 
 use serde_json::{Value, json};
 
-use super::cel::{self, regex};
+use super::cel::{self, any_of, quote};
+use super::object::{self, MUTATING, MUTATING_BINDING, SUFFIX};
 use crate::annotations::{self, MetadataField, Override};
 use crate::gang::{self, GroupKeyField, Shape};
-use crate::policy::{DEFAULT_SCHEDULER, Policies, Policy};
+use crate::policy::{DEFAULT_SCHEDULER, Pattern, Policies, Policy};
 use crate::spark::labels;
 
 /// Parameters of the manifests.
@@ -19,8 +19,8 @@ use crate::spark::labels;
 pub struct Parameters {
     /// The first part of the objects' names.
     pub name: String,
-    /// Namespaces that are left alone.
-    pub excluded: Vec<String>,
+    /// Requirements on the namespace's labels, as `matchExpressions`.
+    pub namespaces: Vec<Value>,
     /// Whether schedulerName is set too.
     pub scheduler: bool,
 }
@@ -28,6 +28,9 @@ pub struct Parameters {
 /// Why no fallback is possible that agrees with the webhook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
+    /// No such objects are possible for any file.
+    #[error(transparent)]
+    Object(#[from] object::Refused),
     /// Volcano without gangs.
     #[error(
         "Volcano schedules executors of policy {0} without a gang, or an annotation can select that: an ownerReference would then add them to the PodGroup of their driver; expected a gang (gang.enabled, gang.shape), or neither Volcano nor the override scheduler"
@@ -53,6 +56,11 @@ pub enum Refused {
     Volcano(String),
 }
 
+/// The names of both policies and their bindings: that of the owner, and that of the scheduler.
+pub fn names(name: &str) -> [String; 2] {
+    [format!("{name}.fallback-owner{SUFFIX}"), format!("{name}.fallback-scheduler{SUFFIX}")]
+}
+
 /// The manifests: each policy with its binding.
 pub fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Value>, Refused> {
     let all: Vec<&Policy> = policies.listed().iter().collect();
@@ -66,30 +74,36 @@ pub fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Val
     if let Some(policy) = all.iter().find(|policy| policy.scheduler.gang_scheduler.harmless_owners.is_some()) {
         return Err(Refused::TopOwner(policy.name.to_string()));
     }
-    let mut out =
-        policy(&parameters.name, parameters, &[labels::ROLE_EXECUTOR], &owner_conditions(policies), &[OWNER_PATCH]);
+    object::check_name(&parameters.name)?;
+    let [owner, scheduler] = names(&parameters.name);
+    let mut specs = vec![(
+        owner,
+        spec(parameters, &[labels::ROLE_EXECUTOR], &owner_conditions(policies), &[OWNER_PATCH.to_owned()]),
+    )];
     if parameters.scheduler {
         let [one] = all.as_slice() else { return Err(Refused::Policies(all.len())) };
         let name = one.scheduler.name.as_deref().ok_or_else(|| Refused::NoScheduler(one.name.to_string()))?;
         if one.scheduler.gang_scheduler.groups_by_owner {
             return Err(Refused::Volcano(one.name.to_string()));
         }
-        let patches = scheduler_patches(name);
-        let patches: Vec<&str> = patches.iter().map(String::as_str).collect();
-        let conditions = scheduler_conditions(one);
         let roles = [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR];
-        let mut second = policy(&format!("{}-scheduler", parameters.name), parameters, &roles, &conditions, &patches);
-        if let Some(first) = second.first_mut() {
-            let namespaces = cel::requirements(&one.matches.namespace_selector);
-            let pods = cel::requirements(&one.matches.selector_of_pods());
-            for (path, more) in [("namespaceSelector", namespaces), ("objectSelector", pods)] {
-                let pointer = format!("/spec/matchConstraints/{path}/matchExpressions");
-                if let Some(Value::Array(there)) = first.pointer_mut(&pointer) {
-                    there.extend(more);
-                }
+        let mut second = spec(parameters, &roles, &scheduler_conditions(one), &scheduler_patches(name));
+        let namespaces = cel::requirements(&one.matches.namespace_selector);
+        let pods = cel::requirements(&one.matches.selector_of_pods());
+        for (path, more) in [("namespaceSelector", namespaces), ("objectSelector", pods)] {
+            let pointer = format!("/matchConstraints/{path}/matchExpressions");
+            if let Some(Value::Array(there)) = second.pointer_mut(&pointer) {
+                there.extend(more);
             }
         }
-        out.append(&mut second);
+        specs.push((scheduler, second));
+    }
+    let mut out = Vec::new();
+    for (name, spec) in specs {
+        object::check_size(&name, &spec)?;
+        let hash = object::hash(&spec);
+        out.push(object::object(MUTATING, &name, &hash, spec));
+        out.push(object::object(MUTATING_BINDING, &name, &hash, json!({"policyName": name})));
     }
     Ok(out)
 }
@@ -140,11 +154,10 @@ fn owner_conditions(policies: &Policies) -> Vec<(String, String)> {
         }
     }
     out.extend(not_skipped(policies.listed()));
-    for (number, pattern) in policies.creators_never().enumerate() {
-        out.push((
-            format!("creators-never-{number}"),
-            format!("!request.userInfo.username.matches({})", json!(regex(&pattern))),
-        ));
+    // One condition for all patterns: an API server accepts 64 conditions.
+    if policies.creators_never().next().is_some() {
+        let regex = quote(&any_of(policies.creators_never()));
+        out.push(("creators-never".to_owned(), format!("!request.userInfo.username.matches({regex})")));
     }
     out
 }
@@ -166,9 +179,8 @@ fn scheduler_conditions(policy: &Policy) -> Vec<(String, String)> {
     )];
     out.extend(not_skipped(std::slice::from_ref(policy)));
     if !policy.matches.namespaces.is_empty() {
-        let any: Vec<String> = policy.matches.namespaces.iter().map(|pattern| regex(&pattern.text())).collect();
-        let any: Vec<String> = any.iter().map(|regex| format!("request.namespace.matches({})", json!(regex))).collect();
-        out.push(("in-a-namespace-of-the-policy".to_owned(), any.join(" || ")));
+        let regex = quote(&any_of(policy.matches.namespaces.iter().map(Pattern::text)));
+        out.push(("in-a-namespace-of-the-policy".to_owned(), format!("request.namespace.matches({regex})")));
     }
     out
 }
@@ -184,14 +196,8 @@ fn scheduler_patches(name: &str) -> [String; 2] {
     ]
 }
 
-/// One policy and its binding.
-fn policy(
-    name: &str,
-    parameters: &Parameters,
-    roles: &[&str],
-    conditions: &[(String, String)],
-    patches: &[&str],
-) -> Vec<Value> {
+/// One policy.
+fn spec(parameters: &Parameters, roles: &[&str], conditions: &[(String, String)], patches: &[String]) -> Value {
     let conditions: Vec<Value> =
         conditions.iter().map(|(name, expression)| json!({"name": name, "expression": expression})).collect();
     let mutations: Vec<Value> = patches
@@ -204,12 +210,10 @@ fn policy(
         "reinvocationPolicy": "Never",
         "matchConstraints": {
             "matchPolicy": "Equivalent",
-            "namespaceSelector": {"matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": parameters.excluded},
-            ]},
+            "namespaceSelector": {"matchExpressions": parameters.namespaces},
             "objectSelector": {"matchExpressions": [{"key": labels::ROLE, "operator": "In", "values": roles}]},
             "resourceRules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]},
+                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], "scope": "Namespaced"},
             ],
         },
         "matchConditions": conditions,
@@ -218,6 +222,5 @@ fn policy(
     if patches.iter().any(|patch| patch.contains("variables.owner")) {
         crate::json::set(&mut spec, &["variables"], json!([{"name": "owner", "expression": OWNER}]));
     }
-    let object = |kind: &str, spec: Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-    vec![object("MutatingAdmissionPolicy", spec), object("MutatingAdmissionPolicyBinding", json!({"policyName": name}))]
+    spec
 }

@@ -27,6 +27,12 @@ pub enum Named {
     Configuration,
     /// The creator policy.
     CreatorPolicy,
+    /// The validating policies of the policy file.
+    ValidatingPolicies,
+    /// The fallback policies of the policy file.
+    FallbackPolicies,
+    /// The owner of these policies, with which they are deleted: the ClusterRole that allows to apply them, or a webhook configuration.
+    PolicyOwner,
 }
 
 impl Named {
@@ -39,6 +45,11 @@ impl Named {
             Named::SigningSecret => "the Secret with its signing key",
             Named::Configuration => "its webhook configurations",
             Named::CreatorPolicy => "the creator policy",
+            Named::ValidatingPolicies => "the validating policies of the policy file",
+            Named::FallbackPolicies => "the fallback policies of the policy file",
+            Named::PolicyOwner => {
+                "the ClusterRole of this permission, or another --validating-policy-owner and --fallback-policy-owner"
+            }
         }
     }
 }
@@ -61,8 +72,14 @@ pub enum When {
     ReadingConf,
     /// With `recovery.driverView.access: proxy`.
     Proxying,
-    /// With ValidatingAdmissionPolicies.
-    Policies,
+    /// With `--admission-policies=validating`.
+    Validating,
+    /// The same, unless replicas only compare.
+    ApplyingValidating,
+    /// With `--admission-policies=fallback` or `fallback-scheduler`.
+    FallingBack,
+    /// The same, unless replicas only compare.
+    ApplyingFallback,
 }
 
 /// One permission (RBAC rule).
@@ -211,23 +228,40 @@ const PERMISSIONS: &[Permission] = &[
         (Scope::Cluster, Named::CreatorPolicy, When::Always),
         VOUCHING,
     ),
-    permission(
-        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
-        &["list"],
-        (Scope::Cluster, Named::Any, When::Policies),
-        "report differences from the policy file",
-    ),
-    permission(
-        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
-        &["list"],
-        (Scope::Cluster, Named::Any, When::Policies),
-        "report differences from the policy file",
-    ),
 ];
+
+/// The permissions for admission policies that follow the policy file: to compare them, and to apply them.
+fn of_policies() -> impl Iterator<Item = Permission> {
+    let kinds = [
+        ("validatingadmissionpolicies", Named::ValidatingPolicies, When::Validating, When::ApplyingValidating),
+        ("validatingadmissionpolicybindings", Named::ValidatingPolicies, When::Validating, When::ApplyingValidating),
+        ("mutatingadmissionpolicies", Named::FallbackPolicies, When::FallingBack, When::ApplyingFallback),
+        ("mutatingadmissionpolicybindings", Named::FallbackPolicies, When::FallingBack, When::ApplyingFallback),
+    ];
+    let policies = kinds.into_iter().flat_map(|(resource, named, comparing, applying)| {
+        let resource = ("admissionregistration.k8s.io", resource);
+        // An apply creates the object, too: API servers authorize that with its name.
+        let writes = &["create", "patch", "delete"];
+        [
+            permission(resource, WATCH, (Scope::Cluster, Named::Any, comparing), "compare them with the policy file"),
+            permission(resource, writes, (Scope::Cluster, named, applying), "apply what the policy file asks for"),
+        ]
+    });
+    let owners = [When::ApplyingValidating, When::ApplyingFallback].map(|when| {
+        permission(
+            ("rbac.authorization.k8s.io", "clusterroles"),
+            &["get"],
+            (Scope::Cluster, Named::PolicyOwner, when),
+            "let the garbage collector delete the admission policies with the installation",
+        )
+    });
+    policies.chain(owners)
+}
 
 /// Every permission.
 pub fn all() -> Vec<Permission> {
     let mut all = PERMISSIONS.to_vec();
+    all.extend(of_policies());
     for api in gang::TABLE.iter().flat_map(|scheduler| scheduler.apis) {
         if all.iter().all(|permission| (permission.group, permission.resource) != (api.group, api.plural)) {
             let verbs = &["get", "list", "watch", "create", "patch", "delete"];

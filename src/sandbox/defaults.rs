@@ -33,6 +33,16 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
                 default_webhook(webhook, mutating);
             }
         }
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies" | "validatingadmissionpolicies") => {
+            default(object, &["spec", "failurePolicy"], "Fail");
+            let constraints = ["spec", "matchConstraints"];
+            default(object, &[&constraints[..], &["matchPolicy"]].concat(), "Equivalent");
+            default(object, &[&constraints[..], &["namespaceSelector"]].concat(), json!({}));
+            default(object, &[&constraints[..], &["objectSelector"]].concat(), json!({}));
+            for rule in list_mut(object, &[&constraints[..], &["resourceRules"]].concat()) {
+                default(rule, &["scope"], "*");
+            }
+        }
         _ => {}
     }
 }

@@ -47,6 +47,17 @@ pub(super) fn owners(api: &Api, request: &Request, name: &str, old: Option<&Valu
     Ok(())
 }
 
+/// An apply that creates the object requires permission to create it, by its name (`handlers/patch.go`, `withAuthorization`).
+pub(super) fn may_create(api: &Api, request: &Request) -> Result<()> {
+    let attributes = AccessAttributes { verb: "create", ..request.attributes() };
+    if api.authorize && !rbac::allows(api, &request.user, &attributes) {
+        let why = attributes.refusal(&request.user);
+        return Err(ApiError::forbidden(&request.resource.qualified(), attributes.name.unwrap_or_default(), &why));
+    }
+    api.used.note(&request.user, &attributes);
+    Ok(())
+}
+
 /// Runs the mutating plugins on a new pod. A second run changes nothing.
 pub(super) fn mutate_pod(api: &Api, pod: &mut Value) -> Result<()> {
     service_account(api, pod)?;

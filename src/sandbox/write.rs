@@ -60,6 +60,7 @@ pub(super) async fn create_object(
     admission::mutate(api, &attributes(name), &mut object, None, warnings).await?;
     shape(resource, &mut object);
     begin(resource, &mut object);
+    type_check(resource, &mut object);
     validate::object(resource, &object)?;
     crd::validate(resource, &object)?;
     let definitions = definitions(resource, &mut object)?;
@@ -119,6 +120,7 @@ pub(super) async fn patch(api: &Arc<Api>, request: &Request, warnings: &mut Warn
             if kind != PatchType::Apply || request.sub.is_some() {
                 return Err(ApiError::not_found(&resource.qualified(), &key.1));
             }
+            plugins::may_create(api, request)?;
             let mut object = incoming(request, patch)?;
             if text(&object, &["metadata", "name"]).is_empty() {
                 set(&mut object, &["metadata", "name"], key.1.clone());
@@ -217,6 +219,7 @@ async fn replace(
             set(&mut object, &["metadata", "generation"], generation + 1);
         }
     }
+    type_check(resource, &mut object);
     validate::object(resource, &object)?;
     crd::validate(resource, &object)?;
     let definitions = definitions(resource, &mut object)?;
@@ -294,6 +297,15 @@ fn shape(resource: &Resource, object: &mut Value) {
         crd::shape(custom, object);
     }
     defaults::fill(resource, object);
+}
+
+/// Writes the result of a type check that found nothing, as kube-controller-manager does (`pkg/controller/validatingadmissionpolicystatus`).
+/// Expressions are not evaluated here.
+fn type_check(resource: &Resource, object: &mut Value) {
+    if resource.is("admissionregistration.k8s.io", "validatingadmissionpolicies") {
+        let generation = at(object, &["metadata", "generation"]).cloned();
+        set(object, &["status"], json!({"observedGeneration": generation, "typeChecking": {}}));
+    }
 }
 
 /// Sets the fields that the server writes into a new object.

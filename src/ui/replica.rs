@@ -27,6 +27,8 @@ pub struct ReplicaReport {
     pub deletions: String,
     /// Which pods it would have deleted since it started, were deletions not off.
     pub withheld: Option<String>,
+    /// How many differences there are between the cluster's admission policies and those of the policy file; `None` if there are none.
+    pub policies_differ: Option<i64>,
     /// When the certificate that it serves expires; `None` while it has none.
     pub certificate_until: Option<String>,
     /// Since when it remembers what has exited.
@@ -99,6 +101,12 @@ pub(super) fn page(replica: &ReplicaReport, now: Timestamp) -> Markup {
             div { dt { "Deletions" } dd { (text(&replica.deletions)) } }
             @if let Some(withheld) = &replica.withheld {
                 div { dt { "Not deleted" } dd { (text(withheld)) " since it started, because deletions are off" } }
+            }
+            @if let Some(count) = replica.policies_differ {
+                div { dt { "Admission policies" } dd {
+                    (badge(Kind::Waiting, &format!("{count} differences"))) " from the policy file: "
+                    code { "spark-usher doctor -n " (text(&replica.namespace)) } " says which, and what to do"
+                } }
             }
             div { dt { "Remembers exits" } dd { (lasting(&replica.since, now)) } }
             div { dt { "Version" } dd { (env!("CARGO_PKG_VERSION")) } }

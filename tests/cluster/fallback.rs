@@ -16,7 +16,9 @@ use spark_usher::reason::Reason;
 use spark_usher::snapshot::Snapshot;
 
 fn parameters(scheduler: bool) -> Parameters {
-    Parameters { name: "spark-usher-fallback".to_owned(), excluded: vec!["kube-system".to_owned()], scheduler }
+    let namespaces = json!([{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]);
+    let namespaces = namespaces.as_array().unwrap().clone();
+    Parameters { name: "spark-usher".to_owned(), namespaces, scheduler }
 }
 
 fn volcano() -> Policies {

@@ -12,6 +12,7 @@
     reason = "a test fails by panicking, uses the real clock, and prints its results"
 )]
 
+mod admission_policies;
 mod cert_manager;
 mod certificates;
 mod connections;

@@ -5,18 +5,19 @@
 //! cannot: types, cost and bindings.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock};
 
-use crate::support::admission_policy::{self, Compiled, ENV};
+use crate::support::admission_policy::{self, Compiled};
 use crate::support::attackers::{attackers, objects};
 use crate::support::cluster::{Cluster, eventually};
+use crate::support::rng::Rng;
 use crate::support::*;
-use cel::{Context, Program};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use spark_usher::config;
-use spark_usher::manifests::validating_policy::{BINDING, KIND, Parameters, Refused, differences, manifests, without};
+use spark_usher::manifests::differences;
+use spark_usher::manifests::object::{Refused, VALIDATING, VALIDATING_BINDING};
+use spark_usher::manifests::validating_policy::{self, Parameters, Slot};
 use spark_usher::policy::Policies;
 use spark_usher::snapshot::Snapshot;
 
@@ -27,9 +28,13 @@ const DECIDED: [&str; 5] =
 fn parameters() -> Parameters {
     Parameters {
         name: "spark-usher".to_owned(),
-        namespaces: without(&["kube-system".to_owned()]),
+        namespaces: vec![json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]})],
         account: OWN.to_owned(),
     }
+}
+
+fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Value>, Refused> {
+    validating_policy::manifests(policies, parameters, Slot::A)
 }
 
 fn file(text: &str) -> Policies {
@@ -96,52 +101,7 @@ fn assert_agreement(policies: &Policies, all: &[Compiled], what: &str, review: &
         (denied, found) = Default::default();
     }
     assert_eq!(by_policies, (denied, found.clone()), "{what}: {review:#}");
-    if !reaches_webhook(review) {
-        // The API server does not call the webhook, so the webhook must not find more.
-        let reasons = validate_review(review, &Snapshot::default(), policies).decision.reasons;
-        let plain = ["Valid", "TrustedWriter", "NotSpark", "NotAPod", "NotCreate", "NamespaceUnknown"];
-        let decided = |reason: &str| DECIDED.contains(&reason) || plain.contains(&reason);
-        assert!(reasons.iter().all(|reason| decided(reason.as_str())), "{what}: {reasons:?}");
-    }
     found.len()
-}
-
-/// The match condition of the chart's validating webhook that excludes what the policies check.
-static UNDECIDED: LazyLock<Program> = LazyLock::new(|| {
-    let template = include_str!("../../charts/spark-usher/templates/validatingwebhookconfiguration.yaml");
-    let format = template.split('"').find(|text| text.starts_with("has(object.spec.%[1]s")).unwrap();
-    let fields = ["nodeSelector", "affinity"].map(|field| format.replace("%[1]s", field));
-    ENV.compile(&format!("request.operation == \"CREATE\" || {}", fields.join(" || "))).unwrap()
-});
-
-fn reaches_webhook(review: &Value) -> bool {
-    let mut context = Context::with_env(Arc::clone(&ENV));
-    for name in ["object", "oldObject"] {
-        let object = Some(&review["request"][name]).filter(|object| object.is_object());
-        context.add_variable(name, object.cloned().unwrap_or_else(|| json!({"spec": {}}))).unwrap();
-    }
-    context.add_variable("request", review["request"].clone()).unwrap();
-    UNDECIDED.execute(&context).unwrap().json().unwrap() == json!(true)
-}
-
-#[test]
-fn webhook_receives_creations_and_changes_that_policies_do_not_check() {
-    let with_field = |key: &str, value: Value| executor(1).stored("e-1").spec(key, value);
-    let pool = |name: &str| json!({"pool": name});
-    let is_called = |old: &PodBuilder, new: &PodBuilder| reaches_webhook(&update(old, new, json!({"username": "eve"})));
-    let bare = || executor(1).stored("e-1");
-    assert!(reaches_webhook(&bare().created_by("eve")));
-    assert!(!is_called(&bare(), &bare().label("spark-app-selector", "other")));
-    assert!(
-        is_called(&bare(), &with_field("nodeSelector", pool("a")))
-            && is_called(&with_field("nodeSelector", pool("a")), &bare())
-    );
-    assert!(is_called(&with_field("nodeSelector", pool("a")), &with_field("nodeSelector", pool("b"))));
-    assert!(!is_called(
-        &with_field("nodeSelector", pool("a")),
-        &with_field("nodeSelector", pool("a")).annotation("a", "b")
-    ));
-    assert!(is_called(&bare(), &with_field("affinity", json!({"nodeAffinity": {}}))));
 }
 
 const ENFORCED: &str = r#"
@@ -374,6 +334,65 @@ fn compare_projects(policies: &Policies, all: &[Compiled]) -> usize {
     findings
 }
 
+/// A pod with random labels, owners, queues and gang keys.
+fn random_pod(rng: &mut Rng) -> PodBuilder {
+    let mut pod = executor(1).stored("e-1").namespace(rng.pick::<&str>(&["default", "team-1-x", "data-2", "other"]));
+    for (key, values) in [
+        ("tier", &["gold", "silver", "lead", "x"][..]),
+        ("team", &["team-1", "team-2", "team-3"]),
+        ("kai.scheduler/queue", &["q", "gold"]),
+        ("kueue.x-k8s.io/queue-name", &["gold-1", "team-1-a"]),
+        ("spark-app-selector", &["spark-other"]),
+        ("spark-role", &["driver"]),
+    ] {
+        if rng.chance(if key.starts_with('t') { 60 } else { 15 }) {
+            pod = pod.label(key, rng.pick::<&str>(values));
+        }
+    }
+    for (key, values) in [
+        ("scheduling.volcano.sh/queue-name", &["gold-1", "root.a", "team-1-a", "team-2-b", "q-3", "analytics"][..]),
+        ("scheduling.k8s.io/group-name", &["a", "b"]),
+        ("spark-usher.io/by", &["batch/none"]),
+    ] {
+        if rng.chance(30) {
+            pod = pod.annotation(key, rng.pick::<&str>(values));
+        }
+    }
+    if rng.chance(50) {
+        let uid = if rng.chance(50) { DRIVER_UID } else { "9-9" };
+        pod = pod.owned_by("Pod", "nb-driver", uid);
+    }
+    pod.spec(
+        "schedulerName",
+        rng.pick::<&str>(&["default-scheduler", "volcano", "mine", "yunikorn", "kai-scheduler"]).to_owned(),
+    )
+}
+
+#[test]
+fn policies_and_webhook_agree_on_random_reviews() {
+    let mut rng = Rng::new(38);
+    let (mut cases, mut findings) = (0, 0);
+    for policies in [file(ENFORCED), file(MANY), many(5)] {
+        let all = compiled(&policies);
+        for _ in 0..120 {
+            let (pod, who) = (random_pod(&mut rng), rng.pick(&writers()).clone());
+            let labels = rng.pick(&[json!({}), json!({"env": "prod"}), json!({"env": "prod", "a": "x"})]).clone();
+            let review = if rng.chance(40) {
+                review(&pod.0, who)
+            } else {
+                // An update cannot change the namespace.
+                let mut old = random_pod(&mut rng);
+                old.0["metadata"]["namespace"] = pod.0["metadata"]["namespace"].clone();
+                update(&old, &pod, who)
+            };
+            findings += assert_agreement(&policies, &all, "random", &review, &labels);
+            cases += 1;
+        }
+    }
+    println!("{cases} reviews, {findings} findings");
+    assert!(findings > 150, "{findings}");
+}
+
 #[test]
 fn status_updates_are_checked_and_requests_of_nodes_are_not() {
     let all = compiled(&file(ENFORCED));
@@ -413,31 +432,84 @@ fn messages_name_account_and_change_and_are_bounded() {
 }
 
 #[test]
-fn each_reachable_policy_gets_one_object_and_invalid_names_are_rejected() {
-    let names = |policies: &Policies| {
-        let all = manifests(policies, &parameters()).unwrap();
-        let all = all.iter().filter(|object| object["kind"] == KIND);
+fn each_mode_gets_one_object_and_invalid_names_are_rejected() {
+    let names = |policies: &Policies, slot| {
+        let all = validating_policy::manifests(policies, &parameters(), slot).unwrap();
+        let all = all.iter().filter(|object| object["kind"] == VALIDATING);
         all.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let named = |name: &str| format!("spark-usher-{name}.spark-usher.io");
-    assert_eq!(names(&Policies::default()), [named("default")]);
-    assert_eq!(names(&file(ENFORCED)), [named("batch")], "policies after it are never reached");
-    assert_eq!(names(&file(MANY)), ["gold", "prod", "kept", "other", "default"].map(named));
-    let rejection = |name: &str, change: &dyn Fn(&mut Parameters)| {
-        let text = format!("policies: [{{name: {name}, match: {{namespaces: [a]}}}}]");
+    let named = |name: &str| format!("spark-usher.{name}.spark-usher.io");
+    assert_eq!(names(&Policies::default(), Slot::A), [named("audit-a")]);
+    assert_eq!(names(&file(ENFORCED), Slot::B), [named("enforce-b")], "policies after it are never reached");
+    assert_eq!(names(&file(MANY), Slot::A), ["audit-a", "warn-a", "enforce-a"].map(named));
+    let rejection = |change: &dyn Fn(&mut Parameters)| {
         let mut parameters = parameters();
         change(&mut parameters);
-        manifests(&file(&text), &parameters).unwrap_err()
+        manifests(&Policies::default(), &parameters).unwrap_err()
     };
-    assert_eq!(rejection("a-", &|_| ()), Refused::Name("spark-usher-a-".into()));
-    assert_eq!(rejection("a", &|parameters| parameters.name = "A".into()), Refused::Name("A-a".into()));
+    for bad in ["A", "a-", "", "a.b"] {
+        assert_eq!(rejection(&|parameters| parameters.name = bad.into()), Refused::Name(bad.into()));
+    }
     for bad in ["", "a b", "ns:name", "ns/name", "system:serviceaccount:a", "system:serviceaccounts:a", "a*"] {
-        assert_eq!(rejection("a", &|parameters| parameters.account = bad.into()), Refused::Account(bad.into()));
+        assert_eq!(rejection(&|parameters| parameters.account = bad.into()), Refused::Account(bad.into()));
     }
     for good in ["admin", "oidc:https://issuer/x", "CN=a:b", OWN] {
         let parameters = Parameters { account: good.into(), ..parameters() };
         assert!(manifests(&Policies::default(), &parameters).is_ok(), "{good}");
     }
+}
+
+/// A file with so many policies, each with a selector of pods, and modes and queues in turn.
+fn many(count: usize) -> Policies {
+    let policies: Vec<String> = (0..count)
+        .map(|number| {
+            let mode = ["Audit", "Warn", "Enforce"][number % 3];
+            format!(
+                "- {{name: team-{number}, match: {{namespaces: [\"team-{number}-*\", \"data-{number}\"], podSelector: {{matchLabels: {{team: team-{number}}}, \
+                 matchExpressions: [{{key: tier, operator: NotIn, values: [gold, silver]}}]}}}}, scheduler: {{type: volcano}}, \
+                 queue: q-{number}, queues: [\"team-{number}-*\"], validate: {mode}}}"
+            )
+        })
+        .collect();
+    file(&format!("policies:\n{}", policies.join("\n")))
+}
+
+#[test]
+fn size_grows_with_the_policies_and_not_with_their_square() {
+    let size = |count| {
+        let all = manifests(&many(count), &parameters()).unwrap();
+        all.iter().map(|object| object.to_string().len()).max().unwrap()
+    };
+    let (hundred, two) = (size(100), size(200));
+    println!("the largest object: {hundred} bytes for 100 policies, {two} for 200");
+    assert!(two < 300_000 && two < hundred * 21 / 10, "{hundred} {two}");
+    let file = many(2000);
+    let refused = manifests(&file, &parameters()).unwrap_err();
+    assert!(matches!(refused, Refused::Size { .. }), "{refused}");
+    assert!(refused.to_string().contains("expected at most"), "{refused}");
+}
+
+#[test]
+fn policies_and_webhook_agree_about_pods_of_many_policies() {
+    let policies = many(5);
+    let all = compiled(&policies);
+    let mut findings = 0;
+    for (number, other) in (0..6).flat_map(|number| (0..6).map(move |other| (number, other))) {
+        let pod = |number: usize, queue: &str| {
+            let pod = executor(1).label("team", &format!("team-{number}")).namespace(&format!("data-{number}"));
+            pod.stored("e-1").spec("schedulerName", "volcano").annotation("scheduling.volcano.sh/queue-name", queue)
+        };
+        let moved = pod(number, "a").label("team", &format!("team-{other}"));
+        for new in [moved.clone(), moved.annotation("scheduling.volcano.sh/queue-name", &format!("team-{other}-x"))] {
+            let review = update(&pod(number, "a"), &new, writers().remove(0));
+            findings += assert_agreement(&policies, &all, "moved", &review, &json!({}));
+            let mut created = review;
+            created["request"]["operation"] = "CREATE".into();
+            created["request"].as_object_mut().unwrap().remove("oldObject");
+            findings += assert_agreement(&policies, &all, "created", &created, &json!({}));
+        }
+    }
+    assert!(findings > 50, "{findings}");
 }
 
 #[test]
@@ -460,11 +532,11 @@ fn differences_from_policy_file_are_reported() {
         assert_eq!(found.len(), 1, "{found:#?}");
         found[0].clone()
     };
-    let name = "spark-usher-gold.spark-usher.io";
-    assert_eq!(differs(&|live| drop(live.remove(0))), format!("{KIND} {name} is missing"));
+    let name = "spark-usher.audit-a.spark-usher.io";
+    assert_eq!(differs(&|live| drop(live.remove(0))), format!("{VALIDATING} {name} is missing"));
     assert_eq!(
-        differs(&|live| live[1]["spec"]["validationActions"] = json!(["Audit"])),
-        format!("{BINDING} {name} differs from the generated one")
+        differs(&|live| live[1]["spec"]["validationActions"] = json!(["Deny"])),
+        format!("{VALIDATING_BINDING} {name} differs from the generated one")
     );
     assert!(differs(&|live| live[0]["spec"]["failurePolicy"] = "Ignore".into()).contains("differs from"));
     assert!(

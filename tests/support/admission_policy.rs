@@ -1,12 +1,16 @@
-//! Evaluates ValidatingAdmissionPolicies with the `cel` crate, as an API server does.
+//! Evaluates ValidatingAdmissionPolicies with the `cel` crate, as an API server does; creates policies in a cluster.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
 use std::sync::{Arc, LazyLock};
 
+use super::cluster::Cluster;
 use cel::{Context, Env, Program};
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::core::ApiResource;
 use serde_json::{Value, json};
-use spark_usher::manifests::validating_policy::{BINDING, KIND};
+use spark_usher::manifests::creator_policy;
+use spark_usher::manifests::object::{VALIDATING, VALIDATING_BINDING};
 
 /// The API server's environment has the extension for strings, too.
 pub static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
@@ -31,7 +35,7 @@ pub struct Violation {
 /// Compiles policies, each followed by its binding.
 pub fn compiled(manifests: &[Value]) -> Vec<Compiled> {
     let pairs = manifests.chunks(2).map(|pair| {
-        assert_eq!((pair[0]["kind"].as_str(), pair[1]["kind"].as_str()), (Some(KIND), Some(BINDING)));
+        assert_eq!((pair[0]["kind"].as_str(), pair[1]["kind"].as_str()), (Some(VALIDATING), Some(VALIDATING_BINDING)));
         assert_eq!(pair[0]["metadata"], pair[1]["metadata"]);
         assert_eq!(pair[1]["spec"]["policyName"], pair[0]["metadata"]["name"]);
         assert_eq!(pair[0]["spec"]["failurePolicy"], "Fail");
@@ -118,5 +122,39 @@ impl Compiled {
         }
         let all = held.into_iter().zip(messages).filter(|((_, held), _)| !held);
         all.map(|((message, _), expression)| Violation { message: message.clone(), expression }).collect()
+    }
+}
+
+impl Cluster {
+    /// Installs the creator policy, unless an earlier replica has, so that replicas of this client's account believe signatures.
+    pub async fn install_creator_policy(&self) {
+        let account = self.account().await;
+        for manifest in creator_policy::manifests(creator_policy::NAME, &account).unwrap() {
+            let (api, object) = self.admission_policy(&manifest);
+            match api.create(&PostParams::default(), &object).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                created => drop(created.unwrap()),
+            }
+        }
+    }
+
+    /// Creates an admission policy or its binding, and returns it as the API server has it.
+    pub async fn create_admission_policy(&self, manifest: &Value) -> Value {
+        let (api, object) = self.admission_policy(manifest);
+        serde_json::to_value(api.create(&PostParams::default(), &object).await.unwrap()).unwrap()
+    }
+
+    /// The object of a manifest, and its API.
+    pub fn admission_policy(&self, manifest: &Value) -> (Api<DynamicObject>, DynamicObject) {
+        let kind = manifest["kind"].as_str().unwrap();
+        let plural = kind.to_lowercase().strip_suffix('y').map(|stem| format!("{stem}ies"));
+        let resource = ApiResource {
+            group: "admissionregistration.k8s.io".into(),
+            version: "v1".into(),
+            api_version: "admissionregistration.k8s.io/v1".into(),
+            kind: kind.to_owned(),
+            plural: plural.unwrap_or_else(|| format!("{}s", kind.to_lowercase())),
+        };
+        (Api::all_with(self.client.clone(), &resource), serde_json::from_value(manifest.clone()).unwrap())
     }
 }

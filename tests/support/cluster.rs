@@ -22,6 +22,7 @@ use spark_usher::annotations;
 use spark_usher::app::{App, CertificateSource, ConfigSource, Options as AppOptions};
 use spark_usher::cluster::client::Cluster as Connection;
 use spark_usher::cluster::lease::Election;
+use spark_usher::cluster::policies::AdmissionPolicies;
 use spark_usher::cluster::signing::Signing;
 use spark_usher::cluster::vouching::Vouching;
 use spark_usher::http::capacity::Capacities;
@@ -102,38 +103,6 @@ impl Cluster {
         let reviews: Api<SelfSubjectReview> = Api::all(self.client.clone());
         let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.unwrap();
         review.status.unwrap().user_info.unwrap().username.unwrap()
-    }
-
-    /// Installs the creator policy, unless an earlier replica has, so that replicas of this client's account believe signatures.
-    pub async fn install_creator_policy(&self) {
-        let account = self.account().await;
-        for manifest in creator_policy::manifests(creator_policy::NAME, &account).unwrap() {
-            let (api, object) = self.admission_policy(&manifest);
-            match api.create(&PostParams::default(), &object).await {
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                created => drop(created.unwrap()),
-            }
-        }
-    }
-
-    /// Creates an admission policy or its binding, and returns it as the API server has it.
-    pub async fn create_admission_policy(&self, manifest: &Value) -> Value {
-        let (api, object) = self.admission_policy(manifest);
-        serde_json::to_value(api.create(&PostParams::default(), &object).await.unwrap()).unwrap()
-    }
-
-    /// The object of a manifest, and its API.
-    pub fn admission_policy(&self, manifest: &Value) -> (Api<DynamicObject>, DynamicObject) {
-        let kind = manifest["kind"].as_str().unwrap();
-        let plural = kind.to_lowercase().strip_suffix('y').map(|stem| format!("{stem}ies"));
-        let resource = ApiResource {
-            group: "admissionregistration.k8s.io".into(),
-            version: "v1".into(),
-            api_version: "admissionregistration.k8s.io/v1".into(),
-            kind: kind.to_owned(),
-            plural: plural.unwrap_or_else(|| format!("{}s", kind.to_lowercase())),
-        };
-        (Api::all_with(self.client.clone(), &resource), serde_json::from_value(manifest.clone()).unwrap())
     }
 
     /// A cluster without a scheduler and kubelets.
@@ -502,19 +471,35 @@ impl Cluster {
 
     /// The same, which reaches the API server by this client.
     pub async fn usher_by(&self, client: &Client, config: &str, name: &str) -> App {
+        self.start_usher(client, config, name, self.given(name), None).await
+    }
+
+    /// Starts another replica that manages admission policies.
+    pub async fn usher_managing(&self, admission: AdmissionPolicies, config: &str, name: &str) -> App {
+        self.start_usher(&self.client, config, name, self.given(name), Some(admission)).await
+    }
+
+    /// A new certificate for a replica.
+    fn given(&self, name: &str) -> CertificateSource {
         let authority = Authority::new(name, clock::now()).unwrap();
         std::fs::write(self.folder.path().join(format!("{name}.ca")), authority.pem()).unwrap();
         let pair = authority.serve(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]).unwrap();
-        let loaded = load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap();
-        self.start_usher(client, config, name, CertificateSource::Given(loaded)).await
+        CertificateSource::Given(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap())
     }
 
     /// Starts another replica, with a certificate from this source.
     pub async fn usher_with(&self, config: &str, name: &str, certificate: CertificateSource) -> App {
-        self.start_usher(&self.client, config, name, certificate).await
+        self.start_usher(&self.client, config, name, certificate, None).await
     }
 
-    async fn start_usher(&self, client: &Client, config: &str, name: &str, certificate: CertificateSource) -> App {
+    async fn start_usher(
+        &self,
+        client: &Client,
+        config: &str,
+        name: &str,
+        certificate: CertificateSource,
+        admission: Option<AdmissionPolicies>,
+    ) -> App {
         self.install_creator_policy().await;
         let path = self.folder.path().join(format!("{name}.yaml"));
         std::fs::write(&path, super::policy_file(config)).unwrap();
@@ -531,7 +516,7 @@ impl Cluster {
             client_ca: None,
             capacities: Capacities::default(),
             config: ConfigSource::File(path),
-            validating_policies: None,
+            admission_policies: admission.into_iter().collect(),
             signing: Some(Signing {
                 namespace: self.namespace.clone(),
                 secret: "spark-usher-signing".into(),

@@ -114,6 +114,18 @@ block the creation of its own pods.
 {{- end }}
 {{- end }}
 
+{{/* The admission policies that the leader applies. */}}
+{{- define "spark-usher.admissionPolicies" -}}
+{{- $kinds := list }}
+{{- if .Values.validatingPolicy.enabled }}
+{{- $kinds = append $kinds "validating" }}
+{{- end }}
+{{- if .Values.fallbackPolicy.enabled }}
+{{- $kinds = append $kinds (ternary "fallback-scheduler" "fallback" .Values.fallbackPolicy.scheduler) }}
+{{- end }}
+{{- join "," $kinds }}
+{{- end }}
+
 {{- define "spark-usher.webhookAnnotations" -}}
 {{- $annotations := dict }}
 {{- if eq .root.Values.certificates.source "certManager" }}

@@ -443,6 +443,7 @@ fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding
     let openshift = facts.served.as_ref().is_ok_and(|served| served.iter().any(|api| api == "config.openshift.io/v1"));
     let refused = facts.adoptions_refused.as_ref().is_ok_and(|refused| refused.is_some());
     let enforced = openshift || refused;
+    let admission = facts.admission.as_ref();
     let lacking = all.iter().filter(|(permission, _, given)| {
         let needed = match permission.when {
             When::Always => true,
@@ -457,7 +458,14 @@ fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding
                 policies.is_some_and(|policies| policies.recovery.may_act(RecoveryRule::Terminating))
             }
             When::Managed => managed,
-            When::Policies => pod.is_some_and(|pod| argument(pod, "--validating-policies").is_some()),
+            When::Validating => admission.is_some_and(|admission| admission.installation.validates()),
+            When::ApplyingValidating => {
+                admission.is_some_and(|admission| admission.applies && admission.installation.validates())
+            }
+            When::FallingBack => admission.is_some_and(|admission| admission.installation.falls_back()),
+            When::ApplyingFallback => {
+                admission.is_some_and(|admission| admission.applies && admission.installation.falls_back())
+            }
             When::Proxying => {
                 policies.is_some_and(|policies| policies.recovery.driver_view.access == DriverAccess::Proxy)
             }

@@ -16,8 +16,11 @@ use crate::cluster::client::Brief;
 use crate::cluster::view::resource;
 use crate::cluster::vouching::{self, Vouching};
 use crate::json::{at, entries, list, text};
-use crate::manifests::creator_policy;
-use crate::manifests::rbac::{self, Named, Permission, Scope};
+use crate::manifests::installation::{Installation, Kind, except};
+use crate::manifests::object::GROUP;
+use crate::manifests::rbac::{self, Named, Permission, Scope, When};
+use crate::manifests::validating_policy::Slot;
+use crate::manifests::{creator_policy, fallback_policy};
 use crate::reason::Reason;
 use crate::spark::labels;
 
@@ -68,6 +71,8 @@ pub(super) struct Facts {
     pub(super) spark_pods: Found<Vec<Value>>,
     /// What may vouch for signatures; `None` if the installation signs nothing.
     pub(super) vouching: Option<Vouching>,
+    /// The admission policies that the replicas manage.
+    pub(super) admission: Option<Admission>,
     /// The objects of the creator policy that exist.
     pub(super) creator_objects: Found<Vec<Value>>,
     /// The user name of spark-usher's account.
@@ -160,6 +165,7 @@ impl Facts {
             namespaces: not_read(),
             spark_pods: not_read(),
             vouching: None,
+            admission: None,
             account: String::new(),
             creator_objects: not_read(),
             policy_objects: not_read(),
@@ -223,6 +229,7 @@ impl Facts {
                     settle: vouching::SETTLE,
                     client_certificates: argument(&pod, "--client-ca").is_some(),
                 });
+                self.admission = admission(&pod);
                 self.account = format!("system:serviceaccount:{namespace}:{}", account_of(&pod));
                 let (creator_objects, policy_objects, trial) = tokio::join!(
                     vouching::live(client, &creator),
@@ -297,8 +304,12 @@ impl Facts {
     fn questions(&self) -> Vec<(Permission, &'static str, Vec<Option<String>>)> {
         let pod = self.pod();
         let named = |name: &str| vec![argument(&pod, name)];
+        let of_installation = |names: fn(&str) -> Vec<String>| -> Vec<Option<String>> {
+            let admission = self.admission.iter();
+            admission.flat_map(|admission| names(&admission.installation.name)).map(Some).collect()
+        };
         let mut all = Vec::new();
-        for permission in rbac::all() {
+        for mut permission in rbac::all() {
             let names = match permission.named {
                 Named::Lease => vec![Some(self.lease_name())],
                 Named::Secret => vec![self.tls_secret()],
@@ -308,10 +319,29 @@ impl Facts {
                 }
                 Named::Configuration => named("--validating-configuration"),
                 Named::CreatorPolicy => creator_policy::names(&self.creator_policy()).map(Some).to_vec(),
+                Named::ValidatingPolicies => {
+                    of_installation(|name| Slot::ALL.iter().flat_map(|slot| slot.names(name)).collect())
+                }
+                Named::FallbackPolicies => of_installation(|name| fallback_policy::names(name).to_vec()),
+                Named::PolicyOwner => {
+                    let flag = match permission.when {
+                        When::ApplyingValidating => "--validating-policy-owner",
+                        _ => "--fallback-policy-owner",
+                    };
+                    let owner = argument(&pod, flag);
+                    let (kind, name) = owner.as_deref().and_then(|owner| owner.split_once('/')).unzip();
+                    (permission.group, permission.resource) = match kind {
+                        Some("MutatingWebhookConfiguration") => (GROUP, "mutatingwebhookconfigurations"),
+                        Some("ValidatingWebhookConfiguration") => (GROUP, "validatingwebhookconfigurations"),
+                        _ => (permission.group, permission.resource),
+                    };
+                    vec![name.map(str::to_owned)]
+                }
                 Named::Any => vec![None],
             };
-            if permission.named == Named::Configuration && names == [None] {
-                continue; // No configuration is maintained.
+            let is_optional = matches!(permission.named, Named::Configuration | Named::PolicyOwner);
+            if names.is_empty() || is_optional && names == [None] {
+                continue; // There is no such object.
             }
             all.extend(permission.verbs.iter().map(|verb| (permission, *verb, names.clone())));
         }
@@ -416,6 +446,27 @@ pub(super) fn argument(pod: &Value, name: &str) -> Option<String> {
     let args = list(pod, &["containers"]).iter().flat_map(|container| list(container, &["args"]));
     let mut found = args.filter_map(Value::as_str).filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
     found.next_back().map(str::to_owned)
+}
+
+/// The admission policies that the replicas of an installation manage, by their arguments.
+#[derive(Clone, Debug)]
+pub(super) struct Admission {
+    pub(super) installation: Installation,
+    /// Whether the leader applies them.
+    pub(super) applies: bool,
+}
+
+fn admission(pod: &Value) -> Option<Admission> {
+    let args = list(pod, &["containers"]).iter().flat_map(|container| list(container, &["args"]));
+    let applies = !args.filter_map(Value::as_str).any(|arg| arg == "--compare-policies-only");
+    let kinds = argument(pod, "--admission-policies")?;
+    let namespaces = argument(pod, "--admission-policy-namespaces").and_then(|text| serde_json::from_str(&text).ok());
+    let installation = Installation {
+        name: argument(pod, "--admission-policy-names").unwrap_or_else(|| creator_policy::NAME.to_owned()),
+        namespaces: namespaces.unwrap_or_else(|| except(&["kube-system".to_owned()])),
+        kinds: kinds.split(',').filter_map(Kind::of).collect(),
+    };
+    Some(Admission { installation, applies })
 }
 
 pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {

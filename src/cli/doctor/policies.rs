@@ -1,18 +1,16 @@
-//! Checks that the ValidatingAdmissionPolicies in the cluster match the policy file, and that the creator policy is installed.
-
-use std::collections::BTreeSet;
+//! Checks that the admission policies of the cluster are those of the policy file, and that the creator policy is installed.
 
 use serde_json::Value;
 
 use super::finding::{Finding, readable};
-use super::gather::Facts;
-use crate::annotations;
+use super::gather::{Admission, Facts};
 use crate::json::text;
-use crate::manifests::validating_policy::{KIND, Parameters, differences, manifests, namespaces_of};
+use crate::manifests::called;
+use crate::manifests::converge::{Memory, SETTLE};
+use crate::manifests::installation::{Installation, Kind};
+use crate::manifests::object::{VALIDATING, VALIDATING_BINDING};
 use crate::policy::{Policies, Validate};
-
-const UPDATE: &str = "run helm upgrade with validatingPolicy.enabled, or spark-usher policy --validating | kubectl apply -f -; then delete \
-                      the objects of policies that are no longer in the file";
+use crate::runtime::clock;
 
 /// Whether replicas sign their decisions and believe signatures.
 pub(super) fn creator_policy(facts: &Facts, out: &mut Vec<Finding>) {
@@ -43,51 +41,61 @@ pub(super) fn creator_policy(facts: &Facts, out: &mut Vec<Finding>) {
     });
 }
 
+/// Whether the admission policies of the cluster are those of the policy file.
 pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
-    let (Some(policies), Some(live)) = (policies, readable(&facts.policy_objects, "ValidatingAdmissionPolicies", out))
+    let (Some(policies), Some(live)) = (policies, readable(&facts.policy_objects, "the admission policies", out))
     else {
         return;
     };
-    let set = |object: &Value| text(object, &["metadata", "annotations", annotations::POLICY_SET]).to_owned();
-    let sets: BTreeSet<String> = live.iter().map(set).collect();
-    if sets.is_empty() {
-        if policies.iter().any(|policy| policy.validate == Validate::Enforce) {
+    let parts = facts.admission.as_ref().map(|admission| admission.installation.parts()).unwrap_or_default();
+    let is_managed = |object: &&Value| {
+        let is_validating = [VALIDATING, VALIDATING_BINDING].contains(&text(object, &["kind"]));
+        parts.iter().any(|part| part.validates() == is_validating)
+    };
+    let unmanaged: Vec<String> = live.iter().filter(|object| !is_managed(object)).map(called).collect();
+    if !unmanaged.is_empty() {
+        out.push(Finding::warning(
+            format!("admission policies that no replica of this installation manages: {}", unmanaged.join(", ")),
+            format!("kubectl delete {}, unless they belong to another installation", unmanaged.join(" ")),
+        ));
+    }
+    let Some(Admission { applies, .. }) = &facts.admission else {
+        if live.is_empty() && policies.iter().any(|policy| policy.validate == Validate::Enforce) {
             out.push(Finding::ok(
                 "validate: Enforce requires a running replica; with validatingPolicy.enabled the API server enforces it without one",
             ));
         }
         return;
-    }
-    // Each of several installations may have its own set, which trusts its own account.
-    let account = Value::from(facts.account.as_str()).to_string();
-    let trusts = |object: &Value| {
-        let variables = crate::json::list(object, &["spec", "variables"]).iter();
-        variables
-            .filter(|variable| text(variable, &["name"]) == "trusted")
-            .any(|variable| text(variable, &["expression"]).contains(&account))
     };
-    let ours: BTreeSet<String> = live.iter().filter(|object| trusts(object)).map(set).collect();
-    if ours.is_empty() {
-        let names = Vec::from_iter(sets).join(", ");
-        out.push(Finding::warning(
-            format!("ValidatingAdmissionPolicies ({names}) do not trust {}: they deny writes of the controller", facts.account),
-            "spark-usher policy --validating --account USER with that user name, unless they belong to another installation",
-        ));
-    }
-    for name in ours {
-        let live: Vec<Value> = live.iter().filter(|object| set(object) == name).cloned().collect();
-        let namespaces = live.iter().find(|object| text(object, &["kind"]) == KIND).map(namespaces_of);
-        let parameters = Parameters {
-            name: name.clone(),
-            namespaces: namespaces.unwrap_or_default(),
-            account: facts.account.clone(),
-        };
-        out.push(match manifests(policies, &parameters).map(|expected| differences(&live, &expected)) {
-            Ok(differences) if differences.is_empty() => {
-                Finding::ok(format!("the ValidatingAdmissionPolicies ({name}) match the policy file"))
-            }
-            Ok(differences) => Finding::warning(differences.join("; "), UPDATE),
-            Err(refused) => Finding::warning(format!("ValidatingAdmissionPolicies ({name}): {refused}"), UPDATE),
+    for part in &parts {
+        let what = if part.validates() { "ValidatingAdmissionPolicies" } else { "fallback policies" };
+        let (wanted, refused) = part.wanted(policies, &facts.account);
+        let plan = Memory::new(SETTLE).plan(live, &wanted, clock::instant());
+        let problems = [refused, plan.problems, plan.differences].concat();
+        out.push(if problems.is_empty() {
+            Finding::ok(format!("the {what} are those of the policy file"))
+        } else if *applies {
+            Finding::warning(
+                problems.join("; "),
+                "the leader applies them within a minute of a change; its log says what prevents it",
+            )
+        } else {
+            let surplus = plan.surplus.iter().map(|object| format!("kubectl delete {}", called(object)));
+            let commands: Vec<String> = std::iter::once(command(part, &facts.account)).chain(surplus).collect();
+            Finding::warning(problems.join("; "), commands.join("; "))
         });
     }
+}
+
+/// How to apply the policies of a part of an installation.
+fn command(part: &Installation, account: &str) -> String {
+    let (name, namespaces) = (&part.name, Value::from(part.namespaces.clone()));
+    let flags = match part.kinds.as_slice() {
+        [Kind::Validating] => format!(" --validating --account {account}"),
+        kinds if kinds.contains(&Kind::FallbackScheduler) => " --scheduler".to_owned(),
+        _ => String::new(),
+    };
+    format!(
+        "spark-usher policy{flags} --name {name} --namespaces '{namespaces}' --config FILE | kubectl apply --server-side --force-conflicts -f -"
+    )
 }

@@ -60,6 +60,7 @@ fn healthy() -> Facts {
         volcano_images: Ok(Vec::new()),
         policy_objects: Ok(Vec::new()),
         creator_objects: Ok(creator_policy("system:serviceaccount:spark-usher:spark-usher")),
+        admission: None,
         vouching: Some(Vouching { policy: "spark-usher".into(), settle: SETTLE, client_certificates: false }),
         account: "system:serviceaccount:spark-usher:spark-usher".into(),
         namespaces: Ok(["spark-usher", "kube-system", "team-a"].map(namespace).into()),
@@ -331,34 +332,51 @@ fn kai_drivers_controlled_by_other_kinds_yield_warning() {
 }
 
 #[test]
-fn validating_policies_that_differ_from_policy_file_yield_warning() {
-    use crate::manifests::validating_policy::{Parameters, manifests, without};
-    let generated = |account: &str, file: &str| {
-        let policies = crate::config::from_text(file).unwrap().policies;
-        let namespaces = without(&["kube-system".into(), "spark-usher".into()]);
-        manifests(&policies, &Parameters { name: "spark-usher".into(), namespaces, account: account.into() }).unwrap()
+fn admission_policies_that_differ_from_policy_file_yield_warning() {
+    use super::gather::Admission;
+    use crate::manifests::installation::{Installation, Kind};
+    let installation =
+        || Installation { name: "spark-usher".into(), namespaces: Vec::new(), kinds: Kind::ALL.to_vec() };
+    let generated = |facts: &Facts| {
+        let policies = crate::config::from_text(POLICY).unwrap().policies;
+        let (wanted, refused) = installation().wanted(&policies, &facts.account);
+        let [first, _] = wanted.validating.unwrap();
+        // Volcano, and a fallback that would set the scheduler.
+        assert!(refused[0].contains("no fallback policies are possible"), "{refused:?}");
+        assert_eq!(wanted.fallback, Some(Vec::new()));
+        first
     };
-    let account = healthy().account;
-    let mut facts = healthy();
-    facts.policy_objects = Ok(generated(&account, POLICY));
+    let managing = |applies| {
+        let mut facts = healthy();
+        let installation = Installation { kinds: vec![Kind::Validating], ..installation() };
+        facts.admission = Some(Admission { installation, applies });
+        facts.policy_objects = Ok(generated(&facts));
+        facts
+    };
+    let mut facts = managing(true);
     let all = examine(&facts);
-    assert!(all.iter().any(|finding| finding.what.contains("(spark-usher) match the policy file")), "{all:#?}");
+    assert!(
+        all.iter().any(|finding| finding.what == "the ValidatingAdmissionPolicies are those of the policy file"),
+        "{all:#?}"
+    );
     assert!(all.iter().all(|finding| finding.grade == Grade::Ok), "{all:#?}");
     facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Warn}")));
-    warned(&facts, "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io was generated from another policy file");
-    facts.policy = Ok(Policy::Text(POLICY.replace("batch", "other")));
-    warned(
-        &facts,
-        "ValidatingAdmissionPolicy spark-usher-batch.spark-usher.io belongs to no policy of the policy file",
-    );
-    let mut facts = healthy();
-    facts.policy_objects = Ok(generated(&account, POLICY));
+    warned(&facts, "ValidatingAdmissionPolicy spark-usher.warn-b.spark-usher.io is missing");
+    let mut facts = managing(false);
     facts.policy_objects.as_mut().unwrap()[1]["spec"]["validationActions"] = json!(["Warn"]);
-    warned(&facts, "ValidatingAdmissionPolicyBinding spark-usher-batch.spark-usher.io differs from the generated one");
-    facts.policy_objects = Ok(generated("system:serviceaccount:elsewhere:spark-usher", POLICY));
-    warned(&facts, "do not trust system:serviceaccount:spark-usher:spark-usher");
+    let name = "ValidatingAdmissionPolicyBinding spark-usher.audit-a.spark-usher.io";
+    warned(&facts, &format!("{name} differs from the generated one"));
+    let remedies: Vec<String> = examine(&facts).into_iter().map(|finding| finding.fix).collect();
+    let command =
+        "spark-usher policy --validating --account system:serviceaccount:spark-usher:spark-usher --name spark-usher";
+    assert!(remedies.iter().any(|remedy| remedy.starts_with(command)), "{remedies:#?}");
+    facts.policy_objects = Ok(Vec::new());
+    warned(&facts, &format!("{name} is missing"));
     facts.policy_objects = Err("validatingadmissionpolicies is forbidden".into());
     unchecked(&facts, "validatingadmissionpolicies is forbidden");
+    facts.policy_objects = managing(true).policy_objects;
+    facts.admission = None;
+    warned(&facts, "that no replica of this installation manages: ValidatingAdmissionPolicy spark-usher.audit-a");
     let mut facts = healthy();
     facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Enforce}")));
     assert!(examine(&facts).iter().any(|finding| finding.what.contains("requires a running replica")));

@@ -4,7 +4,14 @@
 //! They cover the findings of [`validate`](crate::admission::validate()) that the request alone proves: a Pod owner that is not
 //! the creating pod; owners, gang keys, role and application changed by an account that is not trusted; queues outside
 //! `queues`. They never deny a pod because an owner or a gang is missing: the webhook sets both, and may be unavailable.
-//! `tests/cluster/validating_policy.rs` compares the two; the chart has the same texts as templates (`tests/chart.py` compares).
+//! `tests/cluster/validating_policy.rs` compares the two.
+//!
+//! There is one policy object for each `validate` mode that a policy of the file has, because the mode is an action of the binding.
+//! Each knows all policies of the file, and judges the pods whose policies have its mode. If an update moves a pod to a policy of
+//! another mode, the stricter of both judges it.
+//!
+//! Several objects are not written at once. So a new policy file becomes a new set of objects beside the old one, in the other of
+//! two [slots](Slot); the old set is deleted when the new one is in force ([`converge`](super::converge)).
 //!
 //! The `failurePolicy` is `Fail`. With `Ignore`, a tenant could pass by making an expression fail. Every expression is total:
 //! each optional field is tested, loops run over constant lists of keys, and patterns are matched against bounded text only.
@@ -12,75 +19,81 @@
 //! `[Warn, Audit]` an error warns, too.
 
 mod choice;
-mod compare;
-mod parameters;
 mod variables;
 
-use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
-pub use compare::differences;
-pub use parameters::Parameters;
-
-use super::cel::quote;
-use crate::annotations;
-use crate::json::list;
+use super::object::{self, Refused, SUFFIX, VALIDATING, VALIDATING_BINDING};
 use crate::policy::{Policies, Policy, Validate};
 use crate::spark::labels;
-use crate::text::is_dns_part;
-use choice::{either, first, reachable, restricting};
+use crate::text::{is_dns_part, vocabulary};
+use choice::reachable;
 use variables::variables;
 
-/// Why no such objects are possible.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The name of an object would be invalid.
-    #[error("{0:?} is not a valid object name: expected a-z, 0-9 and -, with a letter or digit at both ends")]
-    Name(String),
-    /// Not a user name.
-    #[error(
-        "invalid account {0:?}: expected a user name of the API server, such as system:serviceaccount:NAMESPACE:NAME"
-    )]
-    Account(String),
+/// The parameters of the manifests.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// The first part of the objects' names.
+    pub name: String,
+    /// Requirements on the namespace's labels, as `matchExpressions`.
+    pub namespaces: Vec<Value>,
+    /// The user name of spark-usher's own account, which may change owners and gang keys.
+    pub account: String,
 }
 
-/// The manifests: a policy and its binding for each policy of the file that can match a pod, including the implicit last.
-pub fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Value>, Refused> {
+vocabulary! {
+    /// One of two sets of names.
+    Slot
+    /// The first set, and that of `spark-usher policy`.
+    A = "a";
+    /// The second set.
+    B = "b";
+}
+
+impl Slot {
+    /// The names of all policies and bindings that this slot can have.
+    pub fn names(self, name: &str) -> [String; 3] {
+        MODES.map(|mode| object_name(name, mode, self))
+    }
+}
+
+const MODES: [Validate; 3] = [Validate::Audit, Validate::Warn, Validate::Enforce];
+
+fn object_name(name: &str, mode: Validate, slot: Slot) -> String {
+    let mode = match mode {
+        Validate::Audit => "audit",
+        Validate::Warn => "warn",
+        Validate::Enforce => "enforce",
+    };
+    format!("{name}.{mode}-{}{SUFFIX}", slot.as_str())
+}
+
+/// The manifests: a policy and its binding for each mode that a policy of the file has, including the implicit last. The sets of
+/// both slots differ only in their names.
+pub fn manifests(policies: &Policies, parameters: &Parameters, slot: Slot) -> Result<Vec<Value>, Refused> {
     if !is_account(&parameters.account) {
         return Err(Refused::Account(parameters.account.clone()));
     }
+    object::check_name(&parameters.name)?;
     let all = reachable(policies);
+    let modes = MODES.into_iter().filter(|mode| all.iter().any(|policy| policy.validate == *mode));
+    let specs: Vec<(Validate, Value)> = modes.map(|mode| (mode, spec(policies, &all, mode, parameters))).collect();
+    let hash = object::hash(&specs.iter().map(|(mode, spec)| json!([format!("{mode:?}"), spec])).collect());
     let mut out = Vec::new();
-    for (index, policy) in all.iter().enumerate() {
-        let name = format!("{}-{}", parameters.name, policy.name);
-        if !(name.len() <= 200 && is_dns_part(&name)) {
-            return Err(Refused::Name(name));
-        }
-        let name = format!("{name}{SUFFIX}");
-        let actions = match policy.validate {
+    for (mode, spec) in specs {
+        let name = object_name(&parameters.name, mode, slot);
+        object::check_size(&name, &spec)?;
+        let actions = match mode {
             Validate::Audit => json!(["Audit"]),
             Validate::Warn => json!(["Warn", "Audit"]),
             Validate::Enforce => json!(["Deny", "Audit"]),
         };
-        let spec = spec(policies, &all, index, parameters);
         let binding = json!({"policyName": name, "validationActions": actions});
-        let hash = hash(&json!({"binding": binding, "policy": spec}));
-        for (kind, spec) in [(KIND, spec), (BINDING, binding)] {
-            out.push(json!({
-                "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
-                "metadata": {"name": name, "annotations": {annotations::POLICY_HASH: hash, annotations::POLICY_SET: parameters.name}}, "spec": spec,
-            }));
-        }
+        out.push(object::object(VALIDATING, &name, &hash, spec));
+        out.push(object::object(VALIDATING_BINDING, &name, &hash, binding));
     }
     Ok(out)
 }
-
-/// The kind of a policy.
-pub const KIND: &str = "ValidatingAdmissionPolicy";
-/// The kind of a binding.
-pub const BINDING: &str = "ValidatingAdmissionPolicyBinding";
-/// The last part of the objects' names, by which alerts and the dashboard select them.
-pub const SUFFIX: &str = ".spark-usher.io";
 
 /// Whether a text is a plausible user name. A service account's name is often given without its prefix.
 pub(super) fn is_account(name: &str) -> bool {
@@ -99,39 +112,16 @@ pub(super) fn is_account(name: &str) -> bool {
     !name.is_empty() && !name.contains(odd) && sound
 }
 
-/// The first 16 hex digits of the SHA-256 of a document in Go's JSON format, so that the chart computes the same.
-fn hash(document: &Value) -> String {
-    let mut text = String::new();
-    for c in document.to_string().chars() {
-        match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => text.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => text.push(c),
-        }
-    }
-    digest(&SHA256, text.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn spec(policies: &Policies, all: &[&Policy], index: usize, parameters: &Parameters) -> Value {
-    let mut conditions = vec![json!({
-        "name": "not-by-a-node",
-        "expression": r#"!has(request.userInfo.username) || !request.userInfo.username.startsWith("system:node:")"#,
-    })];
-    // A request does not contain namespace labels; the variable `chosen` adds their conditions.
-    let terms = |pod: &str| first(all, index, pod, false);
-    if !terms("object").is_empty() {
-        conditions.push(json!({"name": "of-this-policy", "expression": either(&terms)}));
-    }
-    let variables = variables(policies, all, index, parameters).into_iter();
-    let variables: Vec<Value> =
-        variables.map(|(name, expression)| json!({"name": name, "expression": expression})).collect();
-    let queues = !restricting(all, index).is_empty();
+fn spec(policies: &Policies, all: &[&Policy], mode: Validate, parameters: &Parameters) -> Value {
+    let variables = variables(policies, all, mode, &parameters.account);
+    let queues = variables.has("foreignQueues");
     let validations: Vec<Value> = VALIDATIONS
         .iter()
         .filter(|validation| queues || validation.reason != "QueueNotAllowed")
         .map(|Validation { reason, expression, message }| {
             json!({
-                "expression": format!("!variables.chosen || {expression}"),
-                "message": format!("policy {} does not allow this creation or update of a Spark pod ({reason})", all.get(index).map_or("", |policy| &policy.name)),
+                "expression": format!("!variables.applies || {expression}"),
+                "message": format!("the policy of this Spark pod does not allow its creation or update ({reason})"),
                 "messageExpression": format!("{message} + \" ({reason})\""),
                 "reason": "Forbidden",
             })
@@ -150,10 +140,14 @@ fn spec(policies: &Policies, all: &[&Policy], index: usize, parameters: &Paramet
                 {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/status"], "operations": ["UPDATE"], "scope": "Namespaced"},
             ],
         },
-        "matchConditions": conditions,
-        "variables": variables,
+        "matchConditions": [{
+            "name": "not-by-a-node",
+            "expression": r#"!has(request.userInfo.username) || !request.userInfo.username.startsWith("system:node:")"#,
+        }],
+        "variables": variables.into_manifest(),
         "validations": validations,
-        "auditAnnotations": [{"key": "policy", "valueExpression": quote(all.get(index).map_or("", |policy| &policy.name))}],
+        // An API server leaves an empty one out.
+        "auditAnnotations": [{"key": "policy", "valueExpression": r#"variables.applies ? variables.policyName : """#}],
     })
 }
 
@@ -191,16 +185,6 @@ const VALIDATIONS: [Validation; 5] = [
         message: r#""namespace " + request.namespace + " may not use " + variables.queue + ": use another queue, or add it to the policy's queues""#,
     },
 ];
-
-/// The requirement that excludes these namespaces.
-pub fn without(excluded: &[String]) -> Vec<Value> {
-    vec![json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": excluded})]
-}
-
-/// The requirements on namespace labels of a policy in the cluster.
-pub fn namespaces_of(policy: &Value) -> Vec<Value> {
-    list(policy, &["spec", "matchConstraints", "namespaceSelector", "matchExpressions"]).to_vec()
-}
 
 #[cfg(test)]
 mod tests {

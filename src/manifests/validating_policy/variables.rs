@@ -4,28 +4,54 @@ use std::iter::once;
 
 use serde_json::{Value, json};
 
-use super::choice::{by_namespace_labels, conjunction, either, first, restricting};
-use super::parameters::Parameters;
+use super::choice::{choose, depends_on_pod_labels};
 use crate::annotations::{self, MetadataField};
 use crate::gang::{self, GangScheduler};
-use crate::manifests::cel::{any_of, changed, quote, request, shown};
-use crate::policy::{DEFAULT_SCHEDULER, Pattern, Policies, Policy};
+use crate::manifests::cel::{Variables, any_of, changed, quote, shown};
+use crate::policy::{DEFAULT_SCHEDULER, Pattern, Policies, Policy, Validate};
 use crate::spark::labels;
 
 /// At most this many owners are compared regardless of their order; longer lists are compared in order, which costs little.
 const MAX_OWNERS: usize = 256;
 
-/// All variables, each after those that it uses. The API server evaluates only those that are used.
-pub(super) fn variables(
-    policies: &Policies,
-    all: &[&Policy],
-    index: usize,
-    parameters: &Parameters,
-) -> Vec<(String, String)> {
-    let mut out: Vec<(String, String)> = Vec::new();
-    let mut add = |name: &str, expression: String| out.push((name.to_owned(), expression));
-    request().into_iter().for_each(|(name, expression)| add(&name, expression));
-    add("trusted", trusted(policies, &parameters.account));
+/// The variables of the policy object of this mode.
+pub(super) fn variables(policies: &Policies, all: &[&Policy], mode: Validate, account: &str) -> Variables {
+    let mut out = Variables::of_request();
+    add_evidence(policies, account, &mut out);
+    choose(all, &mut out);
+    out.add("applies", applies(all, mode));
+    // An audit annotation's own expression is limited to 5 KiB.
+    let names: Vec<&str> = all.iter().map(|policy| &*policy.name).collect();
+    out.add("policyName", format!("{}[variables.policy]", json!(names)));
+    add_queues(policies, all, mode, &mut out);
+    out.add("who", shown("variables.username", "true", "this account"));
+    out.add("driver", shown("variables.controllers[0].name", "variables.controllers.size() > 0", "a pod"));
+    out
+}
+
+/// Whether the object of this mode judges a pod: the stricter mode of the policies that it has and had is this one.
+fn applies(all: &[&Policy], mode: Validate) -> String {
+    let indices = |of: &dyn Fn(Validate) -> bool| -> Vec<usize> {
+        all.iter().enumerate().filter(|(_, policy)| of(policy.validate)).map(|(number, _)| number).collect()
+    };
+    let (own, stricter) = (indices(&|other| other == mode), indices(&|other| other > mode));
+    if own.len() == all.len() {
+        return "true".to_owned();
+    }
+    if !depends_on_pod_labels(all) {
+        return format!("variables.policy in {own:?}");
+    }
+    let any = format!("(variables.policy in {own:?} || variables.oldPolicy in {own:?})");
+    if stricter.is_empty() {
+        return any;
+    }
+    format!("{any} && !(variables.policy in {stricter:?}) && !(variables.oldPolicy in {stricter:?})")
+}
+
+/// What the request proves: who sends it, and what it changes.
+fn add_evidence(policies: &Policies, account: &str, out: &mut Variables) {
+    let mut add = |name: &str, expression: String| out.add(name, expression);
+    add("trusted", trusted(policies, account));
     let never = any_of(policies.creators_never());
     let has_never = policies.creators_never().next().is_some();
     add("never", if has_never { format!("variables.username.matches({})", quote(&never)) } else { "false".to_owned() });
@@ -95,12 +121,6 @@ pub(super) fn variables(
             changed(&sorted(annotation_keys), "annotations", "oldAnnotations"),
         ),
     );
-    let chosen = |pod: &str| first(all, index, pod, true);
-    add("chosen", if by_namespace_labels(all, index) { either(&chosen) } else { "true".to_owned() });
-    queues(policies, all, index, &mut add);
-    add("who", shown("variables.username", "true", "this account"));
-    add("driver", shown("variables.controllers[0].name", "variables.controllers.size() > 0", "a pod"));
-    out
 }
 
 /// Whether the requester may change everything, as in [`validate`](crate::admission::validate()).
@@ -119,9 +139,19 @@ fn trusted(policies: &Policies, account: &str) -> String {
     any.join(" || ")
 }
 
+/// The policies whose `queues` the object of this mode enforces: those of the mode, and those of milder modes that a pod can leave
+/// for one of it. The pod's old policy decides which queues are allowed, the stricter of both the validation actions.
+fn restricting<'p>(all: &[&'p Policy], mode: Validate) -> Vec<(usize, &'p Policy)> {
+    let moves = depends_on_pod_labels(all);
+    let judged = |policy: &Policy| policy.validate == mode || moves && policy.validate < mode;
+    let numbered = all.iter().enumerate().map(|(number, policy)| (number, *policy));
+    numbered.filter(|(_, policy)| policy.queues.is_some() && judged(policy)).collect()
+}
+
 /// The queues that a pod newly names to its scheduler, and those that its policy does not allow.
-fn queues(policies: &Policies, all: &[&Policy], index: usize, add: &mut impl FnMut(&str, String)) {
-    let restricting = restricting(all, index);
+fn add_queues(policies: &Policies, all: &[&Policy], mode: Validate, out: &mut Variables) {
+    let mut add = |name: &str, expression: String| out.add(name, expression);
+    let restricting = restricting(all, mode);
     if restricting.is_empty() {
         return;
     }
@@ -153,20 +183,16 @@ fn queues(policies: &Policies, all: &[&Policy], index: usize, add: &mut impl FnM
     let labels = named(MetadataField::Label, "labels", "oldLabels");
     let annotations = named(MetadataField::Annotation, "annotations", "oldAnnotations");
     add("newQueues", format!("{labels} + {annotations}"));
-    let mut refused = Vec::new();
-    for (number, policy) in restricting {
-        let own = |pod: &str| first(all, number, pod, true);
-        let was = if own("object") == own("oldObject") {
-            conjunction(&own("object"))
-        } else {
-            let (old, new) = (conjunction(&own("oldObject")), conjunction(&own("object")));
-            format!(r#"request.operation == "UPDATE" ? {old} : {new}"#)
-        };
-        add(&format!("was{number}"), was);
-        refused.push(format!("variables.was{number} && !({})", allowed(policy)));
-    }
-    add("foreignQueues", format!("variables.newQueues.filter(queue, {})", refused.join(" || ")));
-    add("queue", shown("variables.foreignQueues[0]", "variables.foreignQueues.size() > 0", "this queue"));
+    let links: Vec<(String, String)> = restricting
+        .into_iter()
+        .map(|(number, policy)| {
+            let foreign = format!("variables.newQueues.filter(queue, !({}))", allowed(policy));
+            (format!("variables.oldPolicy == {number}"), foreign)
+        })
+        .collect();
+    let foreign = out.add_chain("foreign", &links, "[]".to_owned());
+    out.add("foreignQueues", foreign);
+    out.add("queue", shown("variables.foreignQueues[0]", "variables.foreignQueues.size() > 0", "this queue"));
 }
 
 fn allowed(policy: &Policy) -> String {

@@ -1,0 +1,102 @@
+//! The admission policies of one installation, as its settings and the policy file want them.
+
+use serde_json::{Value, json};
+
+use super::converge::Wanted;
+use super::validating_policy::{self, Slot};
+use super::{fallback_policy, object};
+use crate::policy::Policies;
+use crate::text::vocabulary;
+
+vocabulary! {
+    /// Admission policies that an installation can have.
+    Kind
+    /// ValidatingAdmissionPolicies.
+    Validating = "validating";
+    /// A MutatingAdmissionPolicy that sets the owner.
+    Fallback = "fallback";
+    /// The same, and one that sets the scheduler.
+    FallbackScheduler = "fallback-scheduler";
+}
+
+/// Which admission policies an installation has.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// The first part of their names.
+    pub name: String,
+    /// Requirements on the namespace's labels, as `matchExpressions`.
+    pub namespaces: Vec<Value>,
+    /// The policies.
+    pub kinds: Vec<Kind>,
+}
+
+/// The requirement on the namespace's labels that excludes these namespaces.
+pub fn except(namespaces: &[String]) -> Vec<Value> {
+    vec![json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": namespaces})]
+}
+
+impl Installation {
+    /// The validating policies alone, and the fallback policies alone, if there are any: each is applied for itself.
+    pub fn parts(&self) -> Vec<Installation> {
+        let of = |kinds: &[Kind]| {
+            let kinds = self.kinds.iter().copied().filter(|kind| kinds.contains(kind)).collect();
+            Installation { kinds, ..self.clone() }
+        };
+        let parts = [of(&[Kind::Validating]), of(&[Kind::Fallback, Kind::FallbackScheduler])];
+        parts.into_iter().filter(|part| !part.kinds.is_empty()).collect()
+    }
+
+    /// Whether there are validating policies.
+    pub fn validates(&self) -> bool {
+        self.kinds.contains(&Kind::Validating)
+    }
+
+    /// Whether there are fallback policies.
+    pub fn falls_back(&self) -> bool {
+        self.kinds.contains(&Kind::Fallback) || self.kinds.contains(&Kind::FallbackScheduler)
+    }
+
+    /// The objects that the policy file asks for, and why it asks for none.
+    pub fn wanted(&self, policies: &Policies, account: &str) -> (Wanted, Vec<String>) {
+        let mut refused = Vec::new();
+        let validating = self.validates().then(|| {
+            let parameters = validating_policy::Parameters {
+                name: self.name.clone(),
+                namespaces: self.namespaces.clone(),
+                account: account.to_owned(),
+            };
+            let of = |slot| validating_policy::manifests(policies, &parameters, slot);
+            Ok([of(Slot::A)?, of(Slot::B)?])
+        });
+        let validating = validating.and_then(|result: Result<_, object::Refused>| {
+            result.map_err(|error| refused.push(format!("no validating policies are possible: {error}"))).ok()
+        });
+        let fallback = self.falls_back().then(|| {
+            let parameters = fallback_policy::Parameters {
+                name: self.name.clone(),
+                namespaces: self.namespaces.clone(),
+                scheduler: self.kinds.contains(&Kind::FallbackScheduler),
+            };
+            fallback_policy::manifests(policies, &parameters)
+        });
+        let fallback = fallback.and_then(|result| match result {
+            Ok(objects) => Some(objects),
+            Err(error) => {
+                refused.push(format!("no fallback policies are possible: {error}"));
+                // Those of an earlier file would decide otherwise than the webhook.
+                (!matches!(error, fallback_policy::Refused::Object(_))).then(Vec::new)
+            }
+        });
+        (Wanted { name: self.name.clone(), validating, fallback }, refused)
+    }
+}
+
+impl Wanted {
+    /// The same, each object with the owner with which it is deleted, an `ownerReference`.
+    pub fn owned_by(mut self, owner: &Value) -> Wanted {
+        for object in self.validating.iter_mut().flatten().chain(&mut self.fallback).flatten() {
+            crate::json::set(object, &["metadata", "ownerReferences"], json!([owner]));
+        }
+        self
+    }
+}
