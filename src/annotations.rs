@@ -42,7 +42,7 @@ pub const AVOIDS_NODES: &str = "spark-usher.io/avoids-nodes";
 /// Our annotations on pods, which nobody but spark-usher changes: the creator policy
 /// ([`crate::manifests::creator_policy`]) refuses a change by any other account, and validation finds one.
 pub const PROTECTED: [&str; 6] = [BY, CREATOR, DRIVER, ENDED, SIGNATURE, STARTED];
-/// Annotation on our admission policies and bindings: the hash of all objects of their set, as the policy file generates them.
+/// Annotation on our admission policies and bindings: the hash of their content, of all policies of a validating set, as the policy file generates it.
 pub const POLICY_HASH: &str = "spark-usher.io/policy-hash";
 /// Annotation on the same: the version of spark-usher that generated them. An older one does not change them.
 pub const VERSION: &str = "spark-usher.io/version";

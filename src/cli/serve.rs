@@ -123,7 +123,7 @@ pub(super) struct Args {
     /// MutatingWebhookConfiguration/NAME or ValidatingWebhookConfiguration/NAME.
     #[arg(long, value_name = "KIND/NAME", requires = "admission_policies")]
     validating_policy_owner: Option<Owner>,
-    /// Object with which it deletes the fallback policies.
+    /// Object with which the garbage collector deletes the fallback policies.
     #[arg(long, value_name = "KIND/NAME", requires = "admission_policies")]
     fallback_policy_owner: Option<Owner>,
     /// Apply no admission policies: an administrator applies the output of `spark-usher policy`, and a metric counts the differences

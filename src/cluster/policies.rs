@@ -25,9 +25,10 @@ use super::view::resource;
 use super::vouching::Account;
 use crate::annotations::{MANAGED_BY, USHER};
 use crate::json::text;
-use crate::manifests::converge::{Memory, Wanted, Write};
+use crate::manifests::converge::{Memory, Wanted, Write, compare};
 use crate::manifests::installation::Installation;
 use crate::manifests::object::{GROUP, KINDS, VALIDATING, VALIDATING_BINDING};
+use crate::manifests::validating_policy::Slot;
 use crate::manifests::{called, is_same};
 use crate::policy::Policies;
 use crate::runtime::clock;
@@ -259,6 +260,15 @@ impl Task {
         }
     }
 
+    /// Counts and logs what differs from the policy file.
+    fn report(&mut self, problems: Vec<String>, differences: &[String]) {
+        self.differ(problems.len() + differences.len());
+        for difference in differences {
+            tracing::debug!(difference, "the admission policies differ from the policy file");
+        }
+        self.log(problems);
+    }
+
     /// Sets the number of differences.
     fn differ(&self, count: usize) {
         let part = if self.settings.installation.validates() { "validating" } else { "fallback" };
@@ -270,7 +280,13 @@ impl Task {
     async fn rounds(&mut self, policies: &Arc<Policies>) -> Result<(Instant, Vec<Listed>)> {
         let soon = clock::instant() + LOOK_INTERVAL;
         // The policies exempt our own account.
-        let Some(account) = self.inputs.account.load_full() else { return Ok((soon, Vec::new())) };
+        let Some(account) = self.inputs.account.load_full() else {
+            self.differ(1);
+            self.log(vec![
+                "our own account is not known yet, which the admission policies exempt: none is applied".to_owned(),
+            ]);
+            return Ok((soon, Vec::new()));
+        };
         for _ in 0..MAX_ROUNDS {
             let leadership = self.inputs.leadership.received().filter(|_| self.settings.apply).cloned();
             let owner = match &self.settings.owner {
@@ -288,21 +304,21 @@ impl Task {
             };
             let live: Vec<Value> = listed.iter().flat_map(|listed| listed.objects.iter().cloned()).collect();
             let now = clock::instant();
-            let mut fresh = Memory::new(self.settings.settle);
-            let memory = if leadership.is_some() { self.memory.get_or_insert(fresh) } else { &mut fresh };
-            let plan = memory.plan(&live, &wanted, now);
+            let Some(leadership) = leadership else {
+                let slot = (!self.settings.apply).then_some(Slot::A);
+                let (found, _) = compare(&live, &wanted, slot);
+                self.report([refused, unserved].concat(), &found);
+                return Ok((now + POLL_INTERVAL, Vec::new()));
+            };
+            let settle = self.settings.settle;
+            let plan = self.memory.get_or_insert_with(|| Memory::new(settle)).plan(&live, &wanted, now);
             let missing = owner.as_ref().err().map(|owner| {
                 format!("{owner:?} does not exist, to which the admission policies are to belong: nothing is written")
             });
             let may_write = missing.is_none() && unserved.is_empty();
             let problems = [refused, missing.into_iter().collect(), unserved, plan.problems].concat();
-            self.differ(problems.len() + plan.differences.len());
-            for difference in &plan.differences {
-                tracing::debug!(difference, "the admission policies differ from the policy file");
-            }
-            self.log(problems);
+            self.report(problems, &plan.differences);
             let poll = now + POLL_INTERVAL;
-            let Some(leadership) = leadership else { return Ok((poll, Vec::new())) };
             if !may_write || plan.writes.is_empty() {
                 return Ok((plan.next.map_or(poll, |next| next.min(poll)), listed));
             }

@@ -22,7 +22,7 @@ use crate::json::{at, list, text};
 pub const SETTLE: Duration = Duration::from_secs(10);
 /// How long a binding waits for the type check, which kube-controller-manager makes; some clusters run without it.
 const TYPE_CHECK_LIMIT: Duration = Duration::from_secs(30);
-/// The pause before an object is restored again. It doubles.
+/// The pause after the first restoration is twice this, and doubles with each.
 const RESTORE_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such pause.
 const MAX_RESTORE_PAUSE: Duration = Duration::from_secs(300);
@@ -88,8 +88,6 @@ pub struct Plan {
     pub differences: Vec<String>,
     /// What prevents that, a sentence each.
     pub problems: Vec<String>,
-    /// Objects that are to be deleted, now or when the new ones are in force.
-    pub surplus: Vec<Value>,
     /// When to plan again although nothing changed.
     pub next: Option<Instant>,
 }
@@ -117,9 +115,11 @@ impl Memory {
         let of_fallback: Vec<Value> = named(live, &fallback_names);
         let of_slots = Slot::ALL.map(|slot| named(live, &slot.names(&wanted.name)));
         if let Some(newer) = newer(of_fallback.iter().chain(of_slots.iter().flatten())) {
+            let names: Vec<String> = of_fallback.iter().chain(of_slots.iter().flatten()).map(called).collect();
             plan.problems.push(format!(
-                "spark-usher {newer} wrote the admission policies, and this older version ({}) does not change them",
-                env!("CARGO_PKG_VERSION")
+                "spark-usher {newer} wrote the admission policies, and this older version ({}) does not change them: {}",
+                env!("CARGO_PKG_VERSION"),
+                names.join(", ")
             ));
             return plan;
         }
@@ -136,14 +136,14 @@ impl Memory {
         let fingerprint = fingerprint(wanted);
         let known = self.fallback.as_ref() == Some(&fingerprint);
         plan.differences.extend(differences(live, wanted));
-        plan.surplus =
-            live.iter().filter(|found| !wanted.iter().any(|object| is_called_as(found, object))).cloned().collect();
+        let surplus: Vec<&Value> =
+            live.iter().filter(|found| !wanted.iter().any(|object| is_called_as(found, object))).collect();
         let changed = changed(live, wanted);
-        if plan.surplus.is_empty() && changed.is_empty() {
+        if surplus.is_empty() && changed.is_empty() {
             self.fallback = Some(fingerprint);
             return;
         }
-        self.write(deletions(plan.surplus.iter()), changed, known, now, plan);
+        self.write(deletions(surplus.into_iter()), changed, known, now, plan);
     }
 
     fn plan_validating(&mut self, slots: &[Vec<Value>; 2], wanted: &[Vec<Value>; 2], now: Instant, plan: &mut Plan) {
@@ -157,8 +157,7 @@ impl Memory {
         plan.differences.extend(differences(live, wanted));
         let fingerprint = format!("{} {}", slot.as_str(), fingerprint(wanted));
         let known = self.complete.as_ref().is_some_and(|(complete, _)| *complete == fingerprint);
-        // What is left of an earlier file goes first: no binding may judge by policies that are not checked yet, and an apply would
-        // leave the old order of their variables.
+        // What is left of an earlier file goes first: no binding may judge by policies that are not checked yet.
         let is_of_file = live.iter().any(|object| hash_of(object) == hash);
         let (kept, surplus): (Vec<Value>, Vec<Value>) = live
             .iter()
@@ -167,19 +166,22 @@ impl Memory {
         let changed = changed(&kept, wanted);
         let (bindings, policies): (Vec<&Value>, Vec<&Value>) =
             changed.iter().copied().partition(|object| is_binding(object));
-        if !surplus.is_empty() || !policies.is_empty() {
-            // What is restored was checked before.
-            let first = if known { changed } else { policies };
-            self.write(deletions(surplus.iter()), first, known, now, plan);
-            plan.surplus = [surplus, other.clone()].concat();
+        plan.problems.extend(warning(live));
+        if known && !changed.is_empty() {
+            // What is restored was checked before. API servers see it later than the rest of the set.
+            self.complete = Some((fingerprint, now));
+            self.write(deletions(surplus.iter()), changed, true, now, plan);
             return;
         }
-        plan.surplus = other.clone();
+        if !surplus.is_empty() || !policies.is_empty() {
+            self.write(deletions(surplus.iter()), policies, known, now, plan);
+            return;
+        }
         if !bindings.is_empty() {
             match self.type_check(live, &fingerprint, now) {
-                TypeCheck::Passed => self.write(Vec::new(), bindings, known, now, plan),
-                TypeCheck::Failed(warning) => plan.problems.push(warning),
-                TypeCheck::Until(time) => plan.wake_at(time),
+                Some(time) => plan.wake_at(time),
+                None if plan.problems.is_empty() => self.write(Vec::new(), bindings, false, now, plan),
+                None => {}
             }
             return;
         }
@@ -212,42 +214,33 @@ impl Memory {
         plan.writes.extend(applied.into_iter().map(|object| Write::Apply { object: object.clone(), restored }));
     }
 
-    /// Whether the API server's type check, which is one of the validations and their messages, found no fault in a set.
-    fn type_check(&mut self, live: &[Value], fingerprint: &str, now: Instant) -> TypeCheck {
-        let policies = || live.iter().filter(|object| !is_binding(object));
-        let number = |policy: &Value, path: &[&str]| at(policy, path).and_then(Value::as_i64).unwrap_or_default();
-        let is_checked = |policy: &&Value| {
-            number(policy, &["status", "observedGeneration"]) >= number(policy, &["metadata", "generation"]).max(1)
-        };
-        let warned = policies().filter(is_checked).find_map(|policy| {
-            let warnings = list(policy, &["status", "typeChecking", "expressionWarnings"]);
-            warnings.first().map(|warning| (policy, warning))
-        });
-        if let Some((policy, warning)) = warned {
-            return TypeCheck::Failed(format!(
-                "the API server's type check warns of {}, so it is not bound: {}: {}",
-                called(policy),
-                text(warning, &["fieldRef"]),
-                text(warning, &["warning"])
-            ));
-        }
-        if policies().all(|policy| is_checked(&policy)) {
-            return TypeCheck::Passed;
+    /// How long to wait for the type check; `None` if it is done, or the cluster makes none.
+    fn type_check(&mut self, live: &[Value], fingerprint: &str, now: Instant) -> Option<Instant> {
+        if live.iter().filter(|object| !is_binding(object)).all(is_checked) {
+            return None;
         }
         let since = match &self.unchecked {
             Some((unchecked, since)) if unchecked == fingerprint => *since,
             _ => now,
         };
         self.unchecked = Some((fingerprint.to_owned(), since));
-        let limit = since + TYPE_CHECK_LIMIT;
-        if now < limit { TypeCheck::Until(limit) } else { TypeCheck::Passed }
+        Some(since + TYPE_CHECK_LIMIT).filter(|limit| now < *limit)
     }
 }
 
-enum TypeCheck {
-    Passed,
-    Failed(String),
-    Until(Instant),
+/// Whether kube-controller-manager has checked the types of a policy as it is now.
+fn is_checked(policy: &Value) -> bool {
+    let number = |path: &[&str]| at(policy, path).and_then(Value::as_i64).unwrap_or_default();
+    number(&["status", "observedGeneration"]) >= number(&["metadata", "generation"]).max(1)
+}
+
+/// The first fault that the type check found in a set. It checks the expressions of validations and of their messages.
+fn warning(live: &[Value]) -> Option<String> {
+    live.iter().filter(|policy| is_checked(policy)).find_map(|policy| {
+        let warning = list(policy, &["status", "typeChecking", "expressionWarnings"]).first()?;
+        let (field, what) = (text(warning, &["fieldRef"]), text(warning, &["warning"]));
+        Some(format!("the type check warns of {}, so the set is not bound: {field}: {what}", called(policy)))
+    })
 }
 
 impl Plan {
@@ -269,6 +262,39 @@ impl Restored {
         (self.count, self.last) = (self.count + 1, Some(now));
         Ok(())
     }
+}
+
+/// What differs from the policy file, for a reader: a sentence each, and the objects that are to go. With a slot, an administrator applies
+/// it alone; without, it is the one that the leader uses. It does not matter which version generated the objects.
+pub fn compare(live: &[Value], wanted: &Wanted, slot: Option<Slot>) -> (Vec<String>, Vec<Value>) {
+    let any_version = |objects: &[Value]| -> Vec<Value> {
+        let mut objects = objects.to_vec();
+        for object in &mut objects {
+            crate::json::remove(object, &["metadata", "annotations", annotations::VERSION]);
+        }
+        objects
+    };
+    let (mut found, mut surplus) = (Vec::new(), Vec::new());
+    let mut examine = |live: Vec<Value>, wanted: &[Value]| {
+        found.extend(differences(&live, &any_version(wanted)));
+        surplus.extend(live.into_iter().filter(|object| !wanted.iter().any(|wanted| is_called_as(object, wanted))));
+    };
+    if let Some(fallback) = &wanted.fallback {
+        examine(named(live, &fallback_policy::names(&wanted.name)), fallback);
+    }
+    if let Some([first, second]) = &wanted.validating {
+        let slots = Slot::ALL.map(|slot| named(live, &slot.names(&wanted.name)));
+        let hash = first.first().map(hash_of).unwrap_or_default();
+        let (wanted, other) = match slot.unwrap_or_else(|| choose(&slots, hash)) {
+            Slot::A => (first, Slot::B),
+            Slot::B => (second, Slot::A),
+        };
+        let [a, b] = slots;
+        let (live, old) = if other == Slot::B { (a, b) } else { (b, a) };
+        examine(live, wanted);
+        examine(old, &[]);
+    }
+    (found, surplus)
 }
 
 /// The slot for the set of this hash: the one that has it already, or one that is free or not whole, or that of the younger set, beside
@@ -344,354 +370,4 @@ fn fingerprint(wanted: &[Value]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use serde_json::json;
-
-    use super::super::installation::{Installation, Kind};
-    use super::*;
-    use crate::manifests::object::{MUTATING, VALIDATING};
-    use crate::runtime::clock;
-
-    const ACCOUNT: &str = "system:serviceaccount:spark-usher:spark-usher";
-    const ENFORCE: &str = "[{name: a, validate: Enforce}]";
-    const WARNED: &str = "[{name: a, validate: Warn}]";
-    const WARN: &str = "[{name: a, match: {namespaces: [a]}, validate: Warn}, {name: b, validate: Enforce}]";
-
-    fn wanted(policies: &str) -> Wanted {
-        let text = format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: {policies}");
-        let policies = crate::config::from_text(&text).unwrap().policies;
-        let kinds = vec![Kind::Validating, Kind::Fallback];
-        let installation = Installation { name: "u".into(), namespaces: Vec::new(), kinds };
-        let owner = json!({"uid": "owner-1"});
-        installation.wanted(&policies, ACCOUNT).0.owned_by(&owner)
-    }
-
-    /// A cluster that does what a plan says, and what an API server adds to it.
-    struct Cluster {
-        objects: BTreeMap<(String, String), Value>,
-        memory: Memory,
-        now: Instant,
-        /// Whether a controller checks types.
-        checks: bool,
-        writes: u64,
-    }
-
-    impl Cluster {
-        fn new() -> Cluster {
-            let memory = Memory::new(SETTLE);
-            Cluster { objects: BTreeMap::new(), memory, now: clock::instant(), checks: true, writes: 0 }
-        }
-
-        fn live(&self) -> Vec<Value> {
-            self.objects.values().cloned().collect()
-        }
-
-        fn names(&self) -> Vec<String> {
-            let names = self.objects.iter().map(|((kind, name), _)| {
-                let name = name.trim_start_matches("u.").trim_end_matches(".spark-usher.io");
-                format!("{}{name}", if kind.ends_with("Binding") { "=" } else { "" })
-            });
-            let mut names: Vec<String> = names.collect();
-            names.sort_unstable();
-            names
-        }
-
-        fn plan(&mut self, wanted: &Wanted) -> Plan {
-            let live = self.live();
-            self.memory.plan(&live, wanted, self.now)
-        }
-
-        fn write(&mut self, write: &Write) {
-            self.writes += 1;
-            let (kind, name) = write.subject();
-            let key = (kind.to_owned(), name.to_owned());
-            match write {
-                Write::Delete { .. } => assert!(self.objects.remove(&key).is_some(), "{key:?} does not exist"),
-                Write::Apply { object, .. } => {
-                    let mut object = object.clone();
-                    let generation = |object: &Value| object["metadata"]["generation"].as_i64().unwrap_or_default();
-                    let next = self.objects.get(&key).map_or(0, generation) + 1;
-                    object["metadata"]["generation"] = json!(next);
-                    object["metadata"]["creationTimestamp"] = json!(format!("2026-11-29T10:{:02}:00Z", self.writes));
-                    let checked = if self.checks { next } else { 0 };
-                    if kind == VALIDATING {
-                        object["status"] = json!({"observedGeneration": checked, "typeChecking": {}});
-                    }
-                    drop(self.objects.insert(key, object));
-                }
-            }
-        }
-
-        /// Rounds until nothing is written. At every moment the cluster judges by a whole set, once it did.
-        fn settle(&mut self, wanted: &Wanted) -> Plan {
-            for _ in 0..20 {
-                let plan = self.plan(wanted);
-                if plan.writes.is_empty() {
-                    return plan;
-                }
-                for write in &plan.writes {
-                    let judged = self.judges();
-                    self.write(write);
-                    assert!(!judged || self.judges(), "{write:?} leaves requests unjudged: {:?}", self.names());
-                }
-            }
-            panic!("rounds without an end: {:?}", self.names());
-        }
-
-        /// Whether a slot has a policy with a binding for each of its objects.
-        fn judges(&self) -> bool {
-            Slot::ALL.into_iter().any(|slot| {
-                let names = slot.names("u");
-                let of = |kind: &str| -> Vec<&String> {
-                    let keys = self.objects.keys().filter(|(is, name)| is == kind && names.contains(name));
-                    keys.map(|(_, name)| name).collect()
-                };
-                !of(VALIDATING).is_empty() && of(VALIDATING) == of(VALIDATING_BINDING)
-            })
-        }
-
-        fn wait(&mut self, seconds: u64) {
-            self.now += Duration::from_secs(seconds);
-        }
-    }
-
-    #[test]
-    fn first_set_is_written_policies_first_and_then_stays() {
-        let (mut cluster, wanted) = (Cluster::new(), wanted(ENFORCE));
-        let plan = cluster.plan(&wanted);
-        let kinds: Vec<&str> = plan.writes.iter().map(|write| write.subject().0).collect();
-        assert_eq!(kinds, [MUTATING, MUTATING_BINDING, VALIDATING], "no binding before the type check");
-        assert!(plan.writes.iter().all(|write| matches!(write, Write::Apply { restored: false, .. })));
-        assert_eq!(plan.differences.len(), 4, "{:?}", plan.differences);
-        let plan = cluster.settle(&wanted);
-        assert_eq!((plan.differences, plan.problems, plan.next), (vec![], vec![], None));
-        assert_eq!(cluster.names(), ["=enforce-a", "=fallback-owner", "enforce-a", "fallback-owner"]);
-    }
-
-    #[test]
-    fn new_file_is_in_force_before_the_old_set_is_deleted() {
-        let mut cluster = Cluster::new();
-        cluster.settle(&wanted(ENFORCE));
-        let plan = cluster.settle(&wanted(WARN));
-        let slots = |cluster: &Cluster| -> Vec<String> {
-            cluster.names().into_iter().filter(|name| !name.contains("fallback") && !name.starts_with('=')).collect()
-        };
-        assert_eq!(slots(&cluster), ["enforce-a", "enforce-b", "warn-b"]);
-        assert_eq!(plan.next, Some(cluster.now + SETTLE));
-        assert!(
-            plan.differences.iter().all(|text| text.contains("is of an earlier policy file")),
-            "{:?}",
-            plan.differences
-        );
-        cluster.wait(9);
-        assert!(cluster.plan(&wanted(WARN)).writes.is_empty(), "an API server may not enforce it yet");
-        // Another change meanwhile: the younger set gives way, and the older one judges.
-        cluster.settle(&wanted("[]"));
-        assert_eq!(slots(&cluster), ["audit-b", "enforce-a"]);
-        cluster.wait(10);
-        assert!(cluster.settle(&wanted("[]")).differences.is_empty());
-        assert_eq!(slots(&cluster), ["audit-b"]);
-        // And back to a file that was in force before.
-        cluster.settle(&wanted(ENFORCE));
-        cluster.wait(10);
-        assert!(cluster.settle(&wanted(ENFORCE)).differences.is_empty());
-        assert_eq!(slots(&cluster), ["enforce-a"]);
-    }
-
-    #[test]
-    fn file_that_differs_in_a_mode_only_is_another_set() {
-        let mut cluster = Cluster::new();
-        for file in [ENFORCE, WARNED, ENFORCE, WARNED] {
-            let plan = cluster.settle(&wanted(file));
-            assert!(plan.problems.is_empty(), "{:?}", plan.problems);
-            cluster.wait(10);
-            assert!(cluster.settle(&wanted(file)).differences.is_empty());
-        }
-        assert_eq!(cluster.names(), ["=fallback-owner", "=warn-b", "fallback-owner", "warn-b"]);
-    }
-
-    #[test]
-    fn slot_that_is_not_whole_gives_way_to_the_next_file() {
-        let mut cluster = Cluster::new();
-        cluster.settle(&wanted(WARN));
-        cluster.settle(&wanted(ENFORCE));
-        cluster.wait(10);
-        // The old set is half deleted when the leader ends, and the file changes.
-        let plan = cluster.plan(&wanted(ENFORCE));
-        assert_eq!(plan.writes.len(), 4);
-        cluster.write(&plan.writes[0]);
-        cluster.memory = Memory::new(SETTLE);
-        cluster.settle(&wanted("[]"));
-        assert!(
-            cluster.names().contains(&"=enforce-b".to_owned()) && cluster.names().contains(&"=audit-a".to_owned()),
-            "{:?}",
-            cluster.names()
-        );
-    }
-
-    #[test]
-    fn object_that_waits_for_a_finalizer_is_not_deleted_again() {
-        let mut cluster = Cluster::new();
-        cluster.settle(&wanted(ENFORCE));
-        cluster.settle(&wanted(WARN));
-        cluster.wait(10);
-        for object in cluster.objects.values_mut().filter(|object| text(object, &["metadata", "name"]).contains("-a."))
-        {
-            object["metadata"]["deletionTimestamp"] = json!("2026-11-29T10:00:00Z");
-        }
-        let plan = cluster.plan(&wanted(WARN));
-        assert!(plan.writes.is_empty() && plan.surplus.len() == 2, "{plan:?}");
-    }
-
-    #[test]
-    fn next_leader_goes_on_where_the_last_one_stopped() {
-        // Whatever it wrote last, and whatever file comes next.
-        for stopped in 0..16 {
-            for next in [WARN, "[]", ENFORCE, WARNED] {
-                let mut cluster = Cluster::new();
-                cluster.settle(&wanted(ENFORCE));
-                let mut left = stopped;
-                while left > 0 {
-                    let plan = cluster.plan(&wanted(WARN));
-                    if plan.writes.is_empty() {
-                        cluster.wait(10);
-                    }
-                    for write in plan.writes.iter().take(left) {
-                        cluster.write(write);
-                    }
-                    left -= plan.writes.len().clamp(1, left);
-                }
-                cluster.memory = Memory::new(SETTLE);
-                cluster.settle(&wanted(next));
-                cluster.wait(10);
-                let plan = cluster.settle(&wanted(next));
-                assert!(plan.differences.is_empty() && plan.next.is_none(), "{stopped} {next}: {:?}", plan.differences);
-            }
-        }
-    }
-
-    #[test]
-    fn binding_waits_for_the_type_check_and_not_forever() {
-        let (mut cluster, wanted) = (Cluster::new(), wanted(ENFORCE));
-        cluster.checks = false;
-        let plan = cluster.settle(&wanted);
-        assert_eq!(plan.next, Some(cluster.now + TYPE_CHECK_LIMIT));
-        assert!(!cluster.names().contains(&"=enforce-a".to_owned()));
-        cluster.wait(30);
-        assert!(cluster.settle(&wanted).differences.is_empty(), "the cluster has no controller that checks");
-    }
-
-    #[test]
-    fn set_with_a_type_error_is_not_bound_and_the_old_one_judges() {
-        let mut cluster = Cluster::new();
-        cluster.settle(&wanted(ENFORCE));
-        let wanted = wanted(WARN);
-        let plan = cluster.plan(&wanted);
-        plan.writes.iter().for_each(|write| cluster.write(write));
-        let key = (VALIDATING.to_owned(), "u.warn-b.spark-usher.io".to_owned());
-        let status = &mut cluster.objects.get_mut(&key).unwrap()["status"];
-        status["typeChecking"] = json!({"expressionWarnings": [{"fieldRef": "spec.validations[3].expression", "warning": "undefined field"}]});
-        let plan = cluster.plan(&wanted);
-        assert!(plan.writes.is_empty(), "{:?}", plan.writes);
-        assert!(
-            plan.problems[0].contains(
-                "u.warn-b.spark-usher.io, so it is not bound: spec.validations[3].expression: undefined field"
-            ),
-            "{:?}",
-            plan.problems
-        );
-        // A warning about an earlier generation says nothing.
-        cluster.objects.get_mut(&key).unwrap()["metadata"]["generation"] = json!(2);
-        let plan = cluster.plan(&wanted);
-        assert!(plan.problems.is_empty() && plan.next.is_some(), "{:?}", plan.problems);
-    }
-
-    #[test]
-    fn deleted_or_changed_object_is_restored_with_growing_pauses() {
-        let (mut cluster, wanted) = (Cluster::new(), wanted(ENFORCE));
-        cluster.settle(&wanted);
-        let key = |kind: &str| (kind.to_owned(), "u.enforce-a.spark-usher.io".to_owned());
-        let mut pauses = Vec::new();
-        for round in 0..12 {
-            match round % 3 {
-                0 => drop(cluster.objects.remove(&key(VALIDATING_BINDING))),
-                1 => cluster.objects.get_mut(&key(VALIDATING)).unwrap()["spec"]["matchConditions"] = json!([]),
-                _ => {
-                    cluster.objects.get_mut(&key(VALIDATING)).unwrap()["spec"]["paramKind"] =
-                        json!({"kind": "ConfigMap"})
-                }
-            }
-            let begun = cluster.now;
-            let plan = loop {
-                let plan = cluster.plan(&wanted);
-                match plan.next {
-                    Some(next) if plan.writes.is_empty() => cluster.now = next,
-                    _ => break plan,
-                }
-            };
-            assert!(matches!(plan.writes.as_slice(), [Write::Apply { restored: true, .. }]), "{:?}", plan.writes);
-            plan.writes.iter().for_each(|write| cluster.write(write));
-            pauses.push((cluster.now - begun).as_secs());
-        }
-        assert_eq!(pauses, [0, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
-        // Long after, a new beginning.
-        cluster.wait(600);
-        cluster.objects.clear();
-        // Everything at once.
-        let plan = Memory::plan(&mut cluster.memory, &[], &wanted, cluster.now);
-        assert_eq!(plan.writes.len(), 2, "{:?}", plan.writes);
-    }
-
-    #[test]
-    fn older_version_leaves_objects_of_a_newer_one() {
-        let mut cluster = Cluster::new();
-        cluster.settle(&wanted(ENFORCE));
-        for (version, is_newer) in [("99.0.0", true), ("99.0.0-rc.1", true), ("0.0.1", false), ("none", false)] {
-            for object in cluster.objects.values_mut() {
-                object["metadata"]["annotations"][annotations::VERSION] = json!(version);
-            }
-            let plan = Memory::new(SETTLE).plan(&cluster.live(), &wanted(WARN), cluster.now);
-            assert_eq!(plan.writes.is_empty(), is_newer, "{version}");
-            assert_eq!(
-                plan.problems.iter().any(|text| text.contains("99.0.0") && text.contains("older version")),
-                is_newer
-            );
-        }
-    }
-
-    #[test]
-    fn objects_of_others_and_what_is_not_managed_stay() {
-        let mut cluster = Cluster::new();
-        let mut other = wanted(ENFORCE).validating.unwrap()[0][0].clone();
-        other["metadata"]["name"] = json!("u-2.enforce-a.spark-usher.io");
-        cluster.write(&Write::Apply { object: other, restored: false });
-        cluster.settle(&wanted(ENFORCE));
-        let all = cluster.names();
-        assert!(all.iter().any(|name| name.contains("u-2")), "{all:?}");
-        let nothing = Wanted { name: "u".into(), validating: None, fallback: None };
-        assert!(cluster.plan(&nothing).writes.is_empty());
-        // No fallback agrees with this file: that of the earlier one would decide otherwise.
-        let none = Wanted { fallback: Some(Vec::new()), ..wanted(ENFORCE) };
-        cluster.settle(&none);
-        assert!(!cluster.names().iter().any(|name| name.contains("fallback")), "{:?}", cluster.names());
-    }
-
-    #[test]
-    fn object_without_its_owner_or_of_an_older_version_is_written_again() {
-        let (mut cluster, wanted) = (Cluster::new(), wanted(ENFORCE));
-        for (path, value) in [
-            (&["metadata", "ownerReferences"][..], json!([{"uid": "gone"}])),
-            (&["metadata", "annotations", annotations::VERSION], json!("0.0.1")),
-        ] {
-            cluster.settle(&wanted);
-            for object in cluster.objects.values_mut() {
-                crate::json::set(object, path, value.clone());
-            }
-            assert_eq!(Memory::new(SETTLE).plan(&cluster.live(), &wanted, cluster.now).differences.len(), 4);
-            cluster.memory = Memory::new(SETTLE);
-            assert!(cluster.settle(&wanted).differences.is_empty());
-        }
-    }
-}
+mod tests;

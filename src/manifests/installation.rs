@@ -79,13 +79,12 @@ impl Installation {
             };
             fallback_policy::manifests(policies, &parameters)
         });
-        let fallback = fallback.and_then(|result| match result {
-            Ok(objects) => Some(objects),
-            Err(error) => {
+        // Those of an earlier file would decide otherwise than the webhook: none is wanted.
+        let fallback = fallback.map(|result| {
+            result.unwrap_or_else(|error| {
                 refused.push(format!("no fallback policies are possible: {error}"));
-                // Those of an earlier file would decide otherwise than the webhook.
-                (!matches!(error, fallback_policy::Refused::Object(_))).then(Vec::new)
-            }
+                Vec::new()
+            })
         });
         (Wanted { name: self.name.clone(), validating, fallback }, refused)
     }

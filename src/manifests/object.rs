@@ -49,14 +49,14 @@ pub enum Refused {
     },
     /// An expression would be longer than API servers compile.
     #[error(
-        "variable {variable} of {name} would have {length} characters: expected at most {MAX_EXPRESSION}, so fewer and shorter names and selectors in the policy"
+        "expression {expression} of {name} would have {length} characters: expected at most {MAX_EXPRESSION}, so fewer and shorter names and selectors in the policy"
     )]
     Expression {
         /// The object's name.
         name: String,
-        /// The variable's name.
-        variable: String,
-        /// The length of its expression, in characters.
+        /// The name of the variable or condition.
+        expression: String,
+        /// Its length, in characters.
         length: usize,
     },
 }
@@ -95,11 +95,12 @@ pub(super) fn check_size(name: &str, spec: &Value) -> Result<(), Refused> {
     if size > MAX_SIZE {
         return Err(Refused::Size { name: name.to_owned(), size });
     }
-    for variable in crate::json::list(spec, &["variables"]) {
-        let text = |key: &str| crate::json::text(variable, &[key]);
+    let lists = ["variables", "matchConditions"].into_iter().flat_map(|key| crate::json::list(spec, &[key]));
+    for named in lists {
+        let text = |key: &str| crate::json::text(named, &[key]);
         let length = text("expression").chars().count();
         if length > MAX_EXPRESSION {
-            return Err(Refused::Expression { name: name.to_owned(), variable: text("name").to_owned(), length });
+            return Err(Refused::Expression { name: name.to_owned(), expression: text("name").to_owned(), length });
         }
     }
     Ok(())

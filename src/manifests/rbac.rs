@@ -47,9 +47,7 @@ impl Named {
             Named::CreatorPolicy => "the creator policy",
             Named::ValidatingPolicies => "the validating policies of the policy file",
             Named::FallbackPolicies => "the fallback policies of the policy file",
-            Named::PolicyOwner => {
-                "the ClusterRole of this permission, or another --validating-policy-owner and --fallback-policy-owner"
-            }
+            Named::PolicyOwner => "the owner of the admission policies",
         }
     }
 }

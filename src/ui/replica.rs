@@ -104,7 +104,7 @@ pub(super) fn page(replica: &ReplicaReport, now: Timestamp) -> Markup {
             }
             @if let Some(count) = replica.policies_differ {
                 div { dt { "Admission policies" } dd {
-                    (badge(Kind::Waiting, &format!("{count} differences"))) " from the policy file: "
+                    (badge(Kind::Waiting, &format!("differences: {count}"))) " from the policy file: "
                     code { "spark-usher doctor -n " (text(&replica.namespace)) } " says which, and what to do"
                 } }
             }

@@ -254,7 +254,7 @@ fn follower_says_what_it_does_not_know_and_where_the_leader_is() {
     assert!(page.contains("This replica does not see ") && page.contains("pods since &lt;noon&gt;"), "{page}");
     let page = document(&Page::Replica, &replica());
     assert!(page.contains("no pods are deleted") && page.contains("3 by orphans"), "{page}");
-    assert!(page.contains("2 differences") && page.contains("<code>spark-usher doctor -n "), "{page}");
+    assert!(page.contains("differences: 2") && page.contains("<code>spark-usher doctor -n "), "{page}");
     assert!(document(&Page::Replica, &replica()).contains("expires in 30 days"));
 }
 

@@ -12,7 +12,7 @@ use crate::support::cluster::{Cluster, eventually};
 use crate::support::rng::Rng;
 use crate::support::*;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use spark_usher::config;
 use spark_usher::manifests::differences;
@@ -565,6 +565,13 @@ async fn real_api_server_enforces_policies_without_webhook() {
     if !cluster.is_real() {
         eprintln!("SKIPPED: requires KUBEBUILDER_ASSETS, a kube-apiserver: the sandbox does not evaluate policies");
         return;
+    }
+    // It compiles what the crate evaluates in the other tests.
+    for policies in files().into_iter().chain([file(ENFORCED), many(5)]) {
+        for manifest in manifests(&policies, &parameters()).unwrap() {
+            let (api, object) = cluster.admission_policy(&manifest);
+            api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await.unwrap();
+        }
     }
     let text = format!(
         "policies: [{{name: batch, match: {{namespaces: [\"{}*\"]}}, scheduler: {{type: volcano}}, queue: analytics, queues: [\"team-*\"], validate: Enforce}}]",

@@ -6,11 +6,11 @@ use super::finding::{Finding, readable};
 use super::gather::{Admission, Facts};
 use crate::json::text;
 use crate::manifests::called;
-use crate::manifests::converge::{Memory, SETTLE};
+use crate::manifests::converge::compare;
 use crate::manifests::installation::{Installation, Kind};
 use crate::manifests::object::{VALIDATING, VALIDATING_BINDING};
+use crate::manifests::validating_policy::Slot;
 use crate::policy::{Policies, Validate};
-use crate::runtime::clock;
 
 /// Whether replicas sign their decisions and believe signatures.
 pub(super) fn creator_policy(facts: &Facts, out: &mut Vec<Finding>) {
@@ -70,8 +70,8 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
     for part in &parts {
         let what = if part.validates() { "ValidatingAdmissionPolicies" } else { "fallback policies" };
         let (wanted, refused) = part.wanted(policies, &facts.account);
-        let plan = Memory::new(SETTLE).plan(live, &wanted, clock::instant());
-        let problems = [refused, plan.problems, plan.differences].concat();
+        let (found, surplus) = compare(live, &wanted, (!applies).then_some(Slot::A));
+        let problems = [refused, found].concat();
         out.push(if problems.is_empty() {
             Finding::ok(format!("the {what} are those of the policy file"))
         } else if *applies {
@@ -80,7 +80,7 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
                 "the leader applies them within a minute of a change; its log says what prevents it",
             )
         } else {
-            let surplus = plan.surplus.iter().map(|object| format!("kubectl delete {}", called(object)));
+            let surplus = surplus.iter().map(|object| format!("kubectl delete {}", called(object)));
             let commands: Vec<String> = std::iter::once(command(part, &facts.account)).chain(surplus).collect();
             Finding::warning(problems.join("; "), commands.join("; "))
         });

@@ -363,6 +363,17 @@ fn admission_policies_that_differ_from_policy_file_yield_warning() {
     facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Warn}")));
     warned(&facts, "ValidatingAdmissionPolicy spark-usher.warn-b.spark-usher.io is missing");
     let mut facts = managing(false);
+    facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Warn}")));
+    warned(&facts, "ValidatingAdmissionPolicy spark-usher.warn-a.spark-usher.io is missing");
+    let fixes: Vec<String> = examine(&facts).into_iter().map(|finding| finding.fix).collect();
+    let deletes = "kubectl delete ValidatingAdmissionPolicy spark-usher.audit-a.spark-usher.io";
+    assert!(
+        fixes
+            .iter()
+            .any(|fix| fix.contains(deletes) && !fix.contains("delete ValidatingAdmissionPolicy spark-usher.warn")),
+        "{fixes:#?}"
+    );
+    let mut facts = managing(false);
     facts.policy_objects.as_mut().unwrap()[1]["spec"]["validationActions"] = json!(["Warn"]);
     let name = "ValidatingAdmissionPolicyBinding spark-usher.audit-a.spark-usher.io";
     warned(&facts, &format!("{name} differs from the generated one"));

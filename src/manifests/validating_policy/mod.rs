@@ -15,7 +15,8 @@
 //!
 //! The `failurePolicy` is `Fail`. With `Ignore`, a tenant could pass by making an expression fail. Every expression is total:
 //! each optional field is tested, loops run over constant lists of keys, and patterns are matched against bounded text only.
-//! The one exception is a pod with more than a hundred thousand owners, which exceeds the cost limit. In a binding with
+//! What can exceed the cost limit is a pod with more than a hundred thousand owners, and an account with hundreds of groups where
+//! the file has a long list of `trustedWriters`. In a binding with
 //! `[Warn, Audit]` an error warns, too.
 
 mod choice;

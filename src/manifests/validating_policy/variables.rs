@@ -11,6 +11,9 @@ use crate::manifests::cel::{Variables, any_of, changed, quote, shown};
 use crate::policy::{DEFAULT_SCHEDULER, Pattern, Policies, Policy, Validate};
 use crate::spark::labels;
 
+/// The most that a match of one queue may cost: a pod names some ten queues, and an expression may cost 1,000,000
+/// (`apiserver/pkg/apis/cel/config.go`, `PerCallLimit`).
+const MAX_MATCH_COST: usize = 80_000;
 /// At most this many owners are compared regardless of their order; longer lists are compared in order, which costs little.
 const MAX_OWNERS: usize = 256;
 
@@ -200,7 +203,13 @@ fn allowed(policy: &Policy) -> String {
     let patterns = policy.queues.as_deref().unwrap_or_default();
     if !patterns.is_empty() {
         let regex = any_of(patterns.iter().map(Pattern::text));
-        any.push(format!("queue.size() <= {} && queue.matches({})", Pattern::MAX_MATCHED, quote(&regex)));
+        // The cost of a match (cel-go, `checker/cost.go`): a tenth of the text's length times a quarter of the expression's.
+        let most = MAX_MATCH_COST / regex.len().div_ceil(4).max(1) * 10;
+        any.push(format!(
+            "queue.size() <= {} && queue.matches({})",
+            most.clamp(63, Pattern::MAX_MATCHED),
+            quote(&regex)
+        ));
     }
     if any.is_empty() { "false".to_owned() } else { any.join(" || ") }
 }
