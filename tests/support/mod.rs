@@ -7,6 +7,7 @@
     reason = "each test binary uses its part of it, with the real clock and tasks of its own"
 )]
 
+#[cfg(feature = "sandbox")]
 pub mod admission_policy;
 pub mod attackers;
 pub mod caller;
