@@ -7,7 +7,7 @@ use super::output::{FAILED, OK, UNREADABLE, table};
 use crate::config;
 use crate::manifests::creator_policy;
 use crate::manifests::object::MAX_SIZE;
-use crate::manifests::validating_policy::{self, Parameters, Slot};
+use crate::manifests::validating_policy::{self, Parameters};
 use crate::policy::{Match, Pattern, Policies, Policy, deletions};
 
 #[derive(Debug, clap::Args)]
@@ -73,9 +73,9 @@ fn of_admission_policies(policies: &Policies) -> Option<String> {
         namespaces: Vec::new(),
         account: "system:serviceaccount:spark-usher:spark-usher".to_owned(),
     };
-    match validating_policy::manifests(policies, &parameters, Slot::A) {
+    match validating_policy::manifests(policies, &parameters) {
         Err(refused) => Some(format!("no ValidatingAdmissionPolicies are possible: {refused}")),
-        Ok(objects) => {
+        Ok([objects, _]) => {
             let largest = objects.iter().map(|object| object.to_string().len()).max().unwrap_or_default();
             (largest > MAX_SIZE / 2).then(|| {
                 format!(

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::output::{FAILED, OK, UNREADABLE};
 use crate::config::{self, Config};
 use crate::manifests::installation::except;
-use crate::manifests::validating_policy::Slot;
 use crate::manifests::{creator_policy, fallback_policy, validating_policy};
 use crate::text::is_dns_label;
 
@@ -96,7 +95,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
             };
             writeln!(
                 out,
-                "# For Kubernetes {version} and newer: spark-usher policy{flags} | kubectl apply --server-side -f -"
+                "# For Kubernetes {version} and newer: spark-usher policy{flags} | kubectl apply --server-side --force-conflicts -f -"
             )?;
             for manifest in manifests {
                 let text = serde_saphyr::to_string(&manifest).map_err(io::Error::other)?;
@@ -125,8 +124,8 @@ fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
     let namespaces = args.namespaces.as_ref().map_or_else(|| except(&args.exclude), |namespaces| namespaces.0.clone());
     if args.validating {
         let parameters = validating_policy::Parameters { name, namespaces, account };
-        return validating_policy::manifests(&config.policies, &parameters, Slot::A)
-            .map_err(|refused| refused.to_string());
+        let slots = validating_policy::manifests(&config.policies, &parameters);
+        return slots.map(|[first, _]| first).map_err(|refused| refused.to_string());
     }
     let parameters = fallback_policy::Parameters { name, namespaces, scheduler: args.scheduler };
     fallback_policy::manifests(&config.policies, &parameters).map_err(|refused| refused.to_string())

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
+
 use super::output::{OK, block_on, failed};
 use super::policy::{Namespaces, requirements};
 use crate::app::{App, CertificateSource, ClientCa, ConfigSource, Options};
@@ -26,7 +28,6 @@ use crate::tls::ca::Authority;
 use crate::tls::load::load;
 use crate::tls::rotation::{self, Lifetimes};
 use crate::ui::{LinkTemplate, Links};
-use anyhow::{Context, ensure};
 
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)] // Arguments that a user adds override those of the chart.

@@ -31,12 +31,15 @@ pub async fn run(client: kube::Client, own: Arc<ArcSwapOption<String>>, stop: Ca
                     own.store(Some(Arc::new(account)));
                     return;
                 }
-                Ok(None) => {}
-                Err(error) if !is_reported => {
+                answer if !is_reported => {
                     is_reported = true;
-                    tracing::warn!(error = %Brief(&error), "cannot determine the own account; until then validation may deny the controller's writes; retrying");
+                    let error = answer.err().map(|error| Brief(&error).to_string());
+                    tracing::warn!(
+                        error = error.as_deref().unwrap_or("the SelfSubjectReview names no user"),
+                        "cannot determine the own account; until then validation may deny the controller's writes, and the leader applies no admission policies; retrying"
+                    );
                 }
-                Err(_) => {}
+                _ => {}
             }
             tokio::time::sleep(RETRY_INTERVAL).await;
         }

@@ -27,7 +27,7 @@ use crate::annotations::{MANAGED_BY, USHER};
 use crate::json::text;
 use crate::manifests::converge::{Memory, Wanted, Write, compare};
 use crate::manifests::installation::Installation;
-use crate::manifests::object::{GROUP, KINDS, VALIDATING, VALIDATING_BINDING};
+use crate::manifests::object::{GROUP, KINDS, is_validating};
 use crate::manifests::validating_policy::Slot;
 use crate::manifests::{called, is_same};
 use crate::policy::Policies;
@@ -42,23 +42,23 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
 /// How often the objects are read although nothing changed.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// How often the policy file and the leadership are looked at. It costs no request.
+/// How often the task checks for another policy file or another leadership, without a request.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause after a failure. It doubles.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How long changes are collected before they are looked at.
+/// How long the leader waits for further changes before it reads the objects.
 const COALESCE: Duration = Duration::from_millis(250);
-/// The most rounds without a pause: a set takes two, and the deletion of the other one.
+/// The most rounds without a pause. A set takes two, and the deletion of the other set one.
 const MAX_ROUNDS: u32 = 5;
 
 /// The admission policies of this installation, and who applies them.
 #[derive(Clone, Debug)]
 pub struct AdmissionPolicies {
-    /// Which there are: the validating ones or the fallback ([`Installation::parts`]), so that neither waits for the other.
+    /// The validating policies alone, or the fallback alone ([`Installation::parts`]), so that neither waits for the other.
     pub installation: Installation,
     /// Whether the leader applies them. Otherwise an administrator does, and replicas only compare.
     pub apply: bool,
-    /// With what the garbage collector deletes them. While it does not exist, nothing is written.
+    /// The owner in their `ownerReferences`. While it does not exist, the leader writes nothing.
     pub owner: Option<Owner>,
     /// After this time API servers enforce a policy.
     pub settle: Duration,
@@ -125,7 +125,7 @@ impl Owner {
     }
 }
 
-/// Our objects of one kind, and the resourceVersion of their list.
+/// The objects of one kind, and the resourceVersion of their list.
 struct Listed {
     resource: ApiResource,
     objects: Vec<Value>,
@@ -163,7 +163,7 @@ async fn list(client: &kube::Client, resource: ApiResource) -> Result<Option<Lis
     Ok(Some(Listed { resource, objects, version }))
 }
 
-/// What the task shares with the rest of the replica.
+/// The parts of the replica that the task uses.
 pub struct Inputs {
     /// The client.
     pub client: kube::Client,
@@ -189,11 +189,11 @@ struct Task {
     settings: AdmissionPolicies,
     inputs: Inputs,
     recorder: EventRecorder,
-    /// What the leader remembers of earlier rounds.
+    /// The state of the current leadership.
     memory: Option<Memory>,
-    /// What the file asks for, and of what it was generated.
+    /// The generated objects, and their sources.
     generated: Option<Generated>,
-    /// What was logged last.
+    /// The problems of the last round.
     logged: Vec<String>,
 }
 
@@ -223,7 +223,7 @@ impl Task {
                 Err(error) => {
                     let pause = RETRY_PAUSE.saturating_mul(1 << failures).min(POLL_INTERVAL);
                     failures = (failures + 1).min(6);
-                    // What is not known may differ.
+                    // An object that cannot be read counts as a difference.
                     self.differ(1);
                     self.log(vec![format!("cannot reconcile the admission policies: {}", Brief(&error))]);
                     (clock::instant() + pause, Vec::new())
@@ -233,7 +233,7 @@ impl Task {
         }
     }
 
-    /// What an earlier leadership saw is forgotten: another replica may have written since. Returns whether the leadership changed.
+    /// Returns whether the leadership changed. The state of an earlier leadership is dropped: another replica may have written since.
     fn receive_leadership(&mut self) -> bool {
         let is_other = self.inputs.leadership.receive();
         if is_other {
@@ -242,7 +242,7 @@ impl Task {
         is_other
     }
 
-    /// Waits until there is something to do.
+    /// Waits for the next round: a change of the objects, the policy file or the leadership, or this time.
     async fn wait(&mut self, next: Instant, policies: &Arc<Policies>, watched: Vec<Listed>) {
         let changed = changed(self.inputs.client.clone(), watched);
         let looked = async {
@@ -279,12 +279,9 @@ impl Task {
     /// watch until then.
     async fn rounds(&mut self, policies: &Arc<Policies>) -> Result<(Instant, Vec<Listed>)> {
         let soon = clock::instant() + LOOK_INTERVAL;
-        // The policies exempt our own account.
+        // The policies exempt our own account; `account` logs why it is not known.
         let Some(account) = self.inputs.account.load_full() else {
             self.differ(1);
-            self.log(vec![
-                "our own account is not known yet, which the admission policies exempt: none is applied".to_owned(),
-            ]);
             return Ok((soon, Vec::new()));
         };
         for _ in 0..MAX_ROUNDS {
@@ -332,25 +329,22 @@ impl Task {
         Ok((clock::instant() + LOOK_INTERVAL, Vec::new()))
     }
 
-    /// What the file asks for, and why it asks for none: generated if the file or our account is another one.
+    /// The wanted objects, and the problems of the file. Generates them if the file or our account changed.
     fn generate(&mut self, policies: &Arc<Policies>, account: &Arc<String>) -> (Wanted, Vec<String>) {
-        let is_of = |of: &Generated| Arc::ptr_eq(&of.policies, policies) && of.account == *account;
-        if let Some(generated) = self.generated.as_ref().filter(|generated| is_of(generated)) {
-            return (generated.wanted.clone(), generated.refused.clone());
-        }
-        let (wanted, refused) = self.settings.installation.wanted(policies, account);
-        let of = (policies.clone(), account.clone());
-        self.generated =
-            Some(Generated { policies: of.0, account: of.1, wanted: wanted.clone(), refused: refused.clone() });
-        (wanted, refused)
+        let is_current = |of: &Generated| Arc::ptr_eq(&of.policies, policies) && of.account == *account;
+        let current = self.generated.take().filter(is_current);
+        let generated = self.generated.insert(current.unwrap_or_else(|| {
+            let (wanted, refused) = self.settings.installation.wanted(policies, account);
+            Generated { policies: policies.clone(), account: account.clone(), wanted, refused }
+        }));
+        (generated.wanted.clone(), generated.refused.clone())
     }
 
     /// The objects of the kinds that are managed, and which kinds the cluster does not serve.
     async fn list(&self) -> Result<(Vec<Listed>, Vec<String>)> {
         let (mut listed, mut unserved) = (Vec::new(), Vec::new());
         for (kind, plural) in KINDS {
-            let is_validating = [VALIDATING, VALIDATING_BINDING].contains(&kind);
-            if is_validating == self.settings.installation.validates() {
+            if is_validating(kind) == self.settings.installation.validates() {
                 match call(READ_TIMEOUT, list(&self.inputs.client, resource(GROUP, "v1", kind, plural))).await? {
                     Some(found) => listed.push(found),
                     None => unserved.push(format!("this cluster does not serve {kind} in {GROUP}/v1")),
@@ -395,7 +389,8 @@ impl Task {
             Err(error) if error.status().is_some_and(|status| status.code == 422) => Some(error),
             Err(error) => return Err(error),
         };
-        // An apply leaves what another manager added, such as a condition that excludes requests. With it the object may be invalid.
+        // A server-side apply keeps the fields of other managers, such as a condition that excludes requests. With them the object
+        // may even be invalid.
         let operations = json!([{"op": "replace", "path": "/spec", "value": object.get("spec")}]);
         let patch = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -428,7 +423,7 @@ impl Task {
         Api::all_with(self.inputs.client.clone(), &resource(GROUP, "v1", kind, plural))
     }
 
-    /// Logs what was not logged the last time.
+    /// Logs the problems that the last round did not have.
     fn log(&mut self, problems: Vec<String>) {
         for problem in problems.iter().filter(|problem| !self.logged.contains(problem)) {
             tracing::warn!("{problem}");
@@ -437,7 +432,7 @@ impl Task {
     }
 }
 
-/// Returns when one of these kinds changes, or when a watch ends, and a moment after. Never, if there is nothing to watch.
+/// Returns shortly after an object of these kinds changes or a watch ends. Never returns if there is nothing to watch.
 async fn changed(client: kube::Client, listed: Vec<Listed>) {
     let mut watches = Vec::new();
     for Listed { resource, version, .. } in listed {

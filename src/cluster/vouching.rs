@@ -18,7 +18,7 @@ use super::request;
 use super::view::resource;
 use crate::json::{at, list, text};
 pub use crate::manifests::converge::SETTLE;
-use crate::manifests::object::{GROUP, KINDS, VALIDATING, VALIDATING_BINDING};
+use crate::manifests::object::{GROUP, KINDS, is_validating};
 use crate::manifests::{creator_policy, differences};
 use crate::time::Now;
 
@@ -143,8 +143,7 @@ fn version(object: &Value) -> String {
 /// The objects of the creator policy that exist.
 pub async fn live(client: &kube::Client, name: &str) -> request::Result<Vec<Value>> {
     let mut out = Vec::new();
-    let kinds = KINDS.into_iter().filter(|(kind, _)| [VALIDATING, VALIDATING_BINDING].contains(kind));
-    for (kind, plural) in kinds {
+    for (kind, plural) in KINDS.into_iter().filter(|(kind, _)| is_validating(kind)) {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(GROUP, "v1", kind, plural));
         for name in creator_policy::names(name) {
             let found = api.get_opt(&name).await?;
@@ -173,7 +172,7 @@ mod tests {
             object["metadata"]["generation"] = json!(1);
             object["metadata"]["creationTimestamp"] = json!(format!("2026-11-25T10:00:0{number}Z"));
             // As an API server stores them.
-            if object["kind"] == VALIDATING {
+            if object["kind"] == crate::manifests::object::VALIDATING {
                 object["spec"]["matchConstraints"]["namespaceSelector"] = json!({});
                 object["status"] = json!({"observedGeneration": 1});
             }

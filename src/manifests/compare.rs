@@ -84,7 +84,7 @@ fn without_empty(document: &Value) -> Value {
     }
 }
 
-/// Whether a document contains the expected one. The API server adds defaults to maps. In lists our manifests state all of them.
+/// Whether a document contains the expected one. API servers add defaults to maps; in lists, our manifests state every default.
 fn contains(found: &Value, expected: &Value) -> bool {
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => {

@@ -38,7 +38,7 @@ pub struct Wanted {
     pub fallback: Option<Vec<Value>>,
 }
 
-/// What earlier rounds saw.
+/// The state of earlier rounds.
 #[derive(Debug)]
 pub struct Memory {
     settle: Duration,
@@ -79,14 +79,14 @@ pub enum Write {
     },
 }
 
-/// What to do now.
+/// The result of a round.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Writes in their order. One that fails ends the round.
+    /// Writes, in order. A write that fails ends the round.
     pub writes: Vec<Write>,
-    /// What differs from the policy file, a sentence each; none if everything is as it should be.
+    /// The differences from the policy file, a sentence each.
     pub differences: Vec<String>,
-    /// What prevents that, a sentence each.
+    /// What prevents the leader from applying the policy file, a sentence each.
     pub problems: Vec<String>,
     /// When to plan again although nothing changed.
     pub next: Option<Instant>,
@@ -103,12 +103,12 @@ impl Write {
 }
 
 impl Memory {
-    /// Nothing was seen yet. `settle`: after this time API servers enforce a policy ([`SETTLE`]).
+    /// The state before the first round. After `settle`, API servers enforce a policy ([`SETTLE`]).
     pub fn new(settle: Duration) -> Memory {
         Memory { settle, complete: None, fallback: None, unchecked: None, restored: Restored::default() }
     }
 
-    /// The next writes, given all admission policies and bindings that exist with our label.
+    /// Plans a round, given the admission policies and bindings of the cluster.
     pub fn plan(&mut self, live: &[Value], wanted: &Wanted, now: Instant) -> Plan {
         let mut plan = Plan::default();
         let fallback_names = fallback_policy::names(&wanted.name);
@@ -157,7 +157,7 @@ impl Memory {
         plan.differences.extend(differences(live, wanted));
         let fingerprint = format!("{} {}", slot.as_str(), fingerprint(wanted));
         let known = self.complete.as_ref().is_some_and(|(complete, _)| *complete == fingerprint);
-        // What is left of an earlier file goes first: no binding may judge by policies that are not checked yet.
+        // Objects of an earlier file are deleted first: no binding may enforce policies that are not checked yet.
         let is_of_file = live.iter().any(|object| hash_of(object) == hash);
         let (kept, surplus): (Vec<Value>, Vec<Value>) = live
             .iter()
@@ -168,7 +168,7 @@ impl Memory {
             changed.iter().copied().partition(|object| is_binding(object));
         plan.problems.extend(warning(live));
         if known && !changed.is_empty() {
-            // What is restored was checked before. API servers see it later than the rest of the set.
+            // Restored objects were checked before. API servers see them later than the rest of the set.
             self.complete = Some((fingerprint, now));
             self.write(deletions(surplus.iter()), changed, true, now, plan);
             return;
@@ -201,7 +201,7 @@ impl Memory {
         }
     }
 
-    /// Adds writes to the plan, or when they may be made if they restore what was complete.
+    /// Adds writes to the plan. Restorations may have to wait: then the plan gets the time of the next round.
     fn write(&mut self, deleted: Vec<Write>, applied: Vec<&Value>, restored: bool, now: Instant, plan: &mut Plan) {
         if deleted.is_empty() && applied.is_empty() {
             return;
@@ -255,7 +255,7 @@ impl Restored {
         let pause = RESTORE_PAUSE.saturating_mul(1 << self.count.min(9)).min(MAX_RESTORE_PAUSE);
         match self.last {
             Some(last) if now < last + pause => return Err(last + pause),
-            // Peace for so long: the next one is a new beginning.
+            // After a long time without a restoration the pauses begin anew.
             Some(last) if now >= last + 2 * MAX_RESTORE_PAUSE => self.count = 0,
             _ => {}
         }
@@ -264,8 +264,8 @@ impl Restored {
     }
 }
 
-/// What differs from the policy file, for a reader: a sentence each, and the objects that are to go. With a slot, an administrator applies
-/// it alone; without, it is the one that the leader uses. It does not matter which version generated the objects.
+/// The differences from the policy file, a sentence each, and the surplus objects, for a reader that does not write. `slot` is the slot
+/// that an administrator applies; `None` means the one that the leader uses. The version that generated the objects is ignored.
 pub fn compare(live: &[Value], wanted: &Wanted, slot: Option<Slot>) -> (Vec<String>, Vec<Value>) {
     let any_version = |objects: &[Value]| -> Vec<Value> {
         let mut objects = objects.to_vec();
@@ -297,8 +297,8 @@ pub fn compare(live: &[Value], wanted: &Wanted, slot: Option<Slot>) -> (Vec<Stri
     (found, surplus)
 }
 
-/// The slot for the set of this hash: the one that has it already, or one that is free or not whole, or that of the younger set, beside
-/// which the older one judges requests.
+/// The slot for the set of this hash: the slot that already has it, else a slot that is empty or incomplete, else that of the younger
+/// set, because API servers enforce the older set for sure.
 fn choose(slots: &[Vec<Value>; 2], hash: &str) -> Slot {
     let [a, b] = slots;
     let has_it = |objects: &[Value]| objects.iter().any(|object| hash_of(object) == hash);
@@ -314,7 +314,7 @@ fn choose(slots: &[Vec<Value>; 2], hash: &str) -> Slot {
     match (has_it(a), has_it(b), is_whole(a), is_whole(b)) {
         (true, ..) | (false, false, false, true) => Slot::A,
         (false, true, ..) | (false, false, true, false) => Slot::B,
-        // Free is younger than any: `None` is less than any time.
+        // Both are incomplete: a slot without bindings enforces nothing.
         (false, false, false, false) if bound(a).is_none() => Slot::A,
         (false, false, false, false) if bound(b).is_none() => Slot::B,
         _ if bound(a) > bound(b) => Slot::A,

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::converge::Wanted;
-use super::validating_policy::{self, Slot};
-use super::{fallback_policy, object};
+use super::{fallback_policy, validating_policy};
 use crate::policy::Policies;
 use crate::text::vocabulary;
 
@@ -65,10 +64,9 @@ impl Installation {
                 namespaces: self.namespaces.clone(),
                 account: account.to_owned(),
             };
-            let of = |slot| validating_policy::manifests(policies, &parameters, slot);
-            Ok([of(Slot::A)?, of(Slot::B)?])
+            validating_policy::manifests(policies, &parameters)
         });
-        let validating = validating.and_then(|result: Result<_, object::Refused>| {
+        let validating = validating.and_then(|result| {
             result.map_err(|error| refused.push(format!("no validating policies are possible: {error}"))).ok()
         });
         let fallback = self.falls_back().then(|| {

@@ -26,6 +26,11 @@ pub const KINDS: [(&str, &str); 4] = [
     (MUTATING_BINDING, "mutatingadmissionpolicybindings"),
 ];
 
+/// Whether a kind is that of a validating policy or of its binding.
+pub fn is_validating(kind: &str) -> bool {
+    [VALIDATING, VALIDATING_BINDING].contains(&kind)
+}
+
 /// Why no admission policies of a policy file are possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {

@@ -62,12 +62,18 @@ fn differences(app: &App) -> i64 {
 
 const ENFORCE: &str = "policies: [{name: a, validate: Enforce, queues: [q]}]";
 
+/// A replica that has applied the validating policies of [`ENFORCE`].
+async fn enforcing(cluster: &Cluster) -> App {
+    let app = cluster.usher_managing(managed(cluster, &[Kind::Validating]), ENFORCE, "one").await;
+    assert_become(cluster, &["=enforce-a", "enforce-a"]).await;
+    eventually("nothing differs", async || differences(&app) == 0).await;
+    app
+}
+
 #[tokio::test]
 async fn policies_follow_the_policy_file() {
     let cluster = Cluster::start().await;
-    let app = cluster.usher_managing(managed(&cluster, &[Kind::Validating]), ENFORCE, "one").await;
-    assert_become(&cluster, &["=enforce-a", "enforce-a"]).await;
-    eventually("nothing differs", async || differences(&app) == 0).await;
+    let app = enforcing(&cluster).await;
     cluster.reconfigure("one", "policies: [{name: a, match: {namespaces: [x]}, validate: Warn}]");
     assert_become(&cluster, &["=audit-b", "=warn-b", "audit-b", "warn-b"]).await;
     eventually("nothing differs", async || differences(&app) == 0).await;
@@ -90,9 +96,7 @@ fn api(cluster: &Cluster, kind: &str) -> Api<DynamicObject> {
 #[tokio::test]
 async fn what_another_client_deletes_or_changes_is_restored_with_an_event() {
     let cluster = Cluster::start().await;
-    let app = cluster.usher_managing(managed(&cluster, &[Kind::Validating]), ENFORCE, "one").await;
-    assert_become(&cluster, &["=enforce-a", "enforce-a"]).await;
-    eventually("nothing differs", async || differences(&app) == 0).await;
+    let app = enforcing(&cluster).await;
     let name = format!("{}.enforce-a.spark-usher.io", cluster.namespace);
     let bindings = api(&cluster, VALIDATING_BINDING);
     let uid = bindings.get(&name).await.unwrap().uid();
@@ -123,13 +127,13 @@ async fn what_another_client_deletes_or_changes_is_restored_with_an_event() {
         of_ours.count() == 2
     })
     .await;
+    app.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn older_replica_leaves_what_a_newer_one_wrote_and_reports_it() {
     let cluster = Cluster::start().await;
-    let app = cluster.usher_managing(managed(&cluster, &[Kind::Validating]), ENFORCE, "one").await;
-    assert_become(&cluster, &["=enforce-a", "enforce-a"]).await;
+    let app = enforcing(&cluster).await;
     let name = format!("{}.enforce-a.spark-usher.io", cluster.namespace);
     let newer = json!({"metadata": {"annotations": {"spark-usher.io/version": "99.0.0"}}});
     api(&cluster, VALIDATING).patch(&name, &PatchParams::default(), &Patch::Merge(&newer)).await.unwrap();
@@ -217,11 +221,7 @@ async fn fallback_follows_the_policy_file_and_nothing_is_written_without_its_own
 /// While the policy file changes from one that enforces to another, no request of a kind that both deny is admitted.
 #[tokio::test]
 async fn no_request_is_unjudged_while_the_policy_file_changes() {
-    let cluster = Cluster::start().await;
-    if !cluster.is_real() {
-        eprintln!("SKIPPED: requires KUBEBUILDER_ASSETS, a kube-apiserver: the sandbox does not evaluate policies");
-        return;
-    }
+    let Some(cluster) = Cluster::start_evaluating().await else { return };
     let settings = AdmissionPolicies { settle: Duration::from_secs(10), ..managed(&cluster, &[Kind::Validating]) };
     let app = cluster.usher_managing(settings, ENFORCE, "one").await;
     assert_become(&cluster, &["=enforce-a", "enforce-a"]).await;

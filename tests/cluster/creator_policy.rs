@@ -446,11 +446,7 @@ async fn replica_signs_and_believes_only_while_the_policy_is_installed() {
 /// The attack of a neighbour on a real API server: he reaches the webhook's port, orders signatures, and has the rights of a driver.
 #[tokio::test]
 async fn real_api_server_stores_no_ordered_signature() {
-    let cluster = Cluster::start().await;
-    if !cluster.is_real() {
-        eprintln!("SKIPPED: requires KUBEBUILDER_ASSETS, a kube-apiserver: the sandbox does not evaluate policies");
-        return;
-    }
+    let Some(cluster) = Cluster::start_evaluating().await else { return };
     let mut app = cluster.usher_named("policies: [{name: batch, scheduler: {type: volcano}}]", "one").await;
     app.has_synced().await;
     let caller = caller(&cluster, "one", &app);

@@ -4,13 +4,14 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::cluster::Cluster;
 use cel::{Context, Env, Program};
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 use spark_usher::manifests::creator_policy;
 use spark_usher::manifests::object::{VALIDATING, VALIDATING_BINDING};
+
+use super::cluster::Cluster;
 
 /// The API server's environment has the extension for strings, too.
 pub static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
@@ -126,6 +127,21 @@ impl Compiled {
 }
 
 impl Cluster {
+    /// A real cluster, because the sandbox does not evaluate policies. Without one, returns `None` and prints why.
+    pub async fn start_evaluating() -> Option<Cluster> {
+        let cluster = Cluster::start().await;
+        if !cluster.is_real() {
+            #[expect(clippy::print_stderr, reason = "a skipped test prints this")]
+            {
+                eprintln!(
+                    "SKIPPED: requires a kube-apiserver in KUBEBUILDER_ASSETS: the sandbox does not evaluate policies"
+                );
+            }
+            return None;
+        }
+        Some(cluster)
+    }
+
     /// Installs the creator policy, unless an earlier replica has, so that replicas of this client's account believe signatures.
     pub async fn install_creator_policy(&self) {
         let account = self.account().await;

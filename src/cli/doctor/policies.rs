@@ -8,7 +8,7 @@ use crate::json::text;
 use crate::manifests::called;
 use crate::manifests::converge::compare;
 use crate::manifests::installation::{Installation, Kind};
-use crate::manifests::object::{VALIDATING, VALIDATING_BINDING};
+use crate::manifests::object::is_validating;
 use crate::manifests::validating_policy::Slot;
 use crate::policy::{Policies, Validate};
 
@@ -48,10 +48,8 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
         return;
     };
     let parts = facts.admission.as_ref().map(|admission| admission.installation.parts()).unwrap_or_default();
-    let is_managed = |object: &&Value| {
-        let is_validating = [VALIDATING, VALIDATING_BINDING].contains(&text(object, &["kind"]));
-        parts.iter().any(|part| part.validates() == is_validating)
-    };
+    let is_managed =
+        |object: &&Value| parts.iter().any(|part| part.validates() == is_validating(text(object, &["kind"])));
     let unmanaged: Vec<String> = live.iter().filter(|object| !is_managed(object)).map(called).collect();
     if !unmanaged.is_empty() {
         out.push(Finding::warning(

@@ -112,6 +112,14 @@ impl Cluster {
     }
 }
 
+/// A cluster with the set of one file, and then that of another.
+fn cluster_with(first: &str, second: &str) -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.settle(&wanted(first));
+    cluster.settle(&wanted(second));
+    cluster
+}
+
 #[test]
 fn first_set_is_written_policies_first_and_then_stays() {
     let (mut cluster, wanted) = (Cluster::new(), wanted(ENFORCE));
@@ -169,9 +177,7 @@ fn file_that_differs_in_a_mode_only_is_another_set() {
 
 #[test]
 fn slot_that_is_not_whole_gives_way_to_the_next_file() {
-    let mut cluster = Cluster::new();
-    cluster.settle(&wanted(WARN));
-    cluster.settle(&wanted(ENFORCE));
+    let mut cluster = cluster_with(WARN, ENFORCE);
     cluster.wait(10);
     // The old set is half deleted when the leader ends, and the file changes.
     let plan = cluster.plan(&wanted(ENFORCE));
@@ -188,9 +194,7 @@ fn slot_that_is_not_whole_gives_way_to_the_next_file() {
 
 #[test]
 fn restored_part_of_a_set_settles_before_the_old_set_goes() {
-    let mut cluster = Cluster::new();
-    cluster.settle(&wanted(ENFORCE));
-    cluster.settle(&wanted(WARN));
+    let mut cluster = cluster_with(ENFORCE, WARN);
     cluster.wait(9);
     let key = (VALIDATING_BINDING.to_owned(), "u.enforce-b.spark-usher.io".to_owned());
     cluster.objects.remove(&key);
@@ -221,14 +225,12 @@ fn reader_compares_whatever_version_wrote_and_the_slot_that_an_administrator_app
     let (differences, surplus) = compare(&cluster.live(), &wanted(WARN), Some(Slot::A));
     assert!(differences.iter().all(|text| text.contains("-a.")) && surplus.is_empty(), "{differences:?} {surplus:?}");
     let (_, surplus) = compare(&cluster.live(), &wanted(WARNED), Some(Slot::A));
-    assert_eq!(surplus.len(), 2, "the mode is in no policy any more");
+    assert_eq!(surplus.len(), 2, "no policy has this mode any more");
 }
 
 #[test]
 fn object_that_waits_for_a_finalizer_is_not_deleted_again() {
-    let mut cluster = Cluster::new();
-    cluster.settle(&wanted(ENFORCE));
-    cluster.settle(&wanted(WARN));
+    let mut cluster = cluster_with(ENFORCE, WARN);
     cluster.wait(10);
     for object in cluster.objects.values_mut().filter(|object| text(object, &["metadata", "name"]).contains("-a.")) {
         object["metadata"]["deletionTimestamp"] = json!("2026-11-29T10:00:00Z");

@@ -69,9 +69,9 @@ fn object_name(name: &str, mode: Validate, slot: Slot) -> String {
     format!("{name}.{mode}-{}{SUFFIX}", slot.as_str())
 }
 
-/// The manifests: a policy and its binding for each mode that a policy of the file has, including the implicit last. The sets of
-/// both slots differ only in their names.
-pub fn manifests(policies: &Policies, parameters: &Parameters, slot: Slot) -> Result<Vec<Value>, Refused> {
+/// The manifests of both slots, which differ only in their names: a policy and its binding for each mode that a policy of the file
+/// has, including the implicit last.
+pub fn manifests(policies: &Policies, parameters: &Parameters) -> Result<[Vec<Value>; 2], Refused> {
     if !is_account(&parameters.account) {
         return Err(Refused::Account(parameters.account.clone()));
     }
@@ -80,20 +80,23 @@ pub fn manifests(policies: &Policies, parameters: &Parameters, slot: Slot) -> Re
     let modes = MODES.into_iter().filter(|mode| all.iter().any(|policy| policy.validate == *mode));
     let specs: Vec<(Validate, Value)> = modes.map(|mode| (mode, spec(policies, &all, mode, parameters))).collect();
     let hash = object::hash(&specs.iter().map(|(mode, spec)| json!([format!("{mode:?}"), spec])).collect());
-    let mut out = Vec::new();
-    for (mode, spec) in specs {
+    for (mode, spec) in &specs {
+        object::check_size(&object_name(&parameters.name, *mode, Slot::A), spec)?;
+    }
+    let pair = |slot: Slot, mode: Validate, spec: &Value| {
         let name = object_name(&parameters.name, mode, slot);
-        object::check_size(&name, &spec)?;
         let actions = match mode {
             Validate::Audit => json!(["Audit"]),
             Validate::Warn => json!(["Warn", "Audit"]),
             Validate::Enforce => json!(["Deny", "Audit"]),
         };
         let binding = json!({"policyName": name, "validationActions": actions});
-        out.push(object::object(VALIDATING, &name, &hash, spec));
-        out.push(object::object(VALIDATING_BINDING, &name, &hash, binding));
-    }
-    Ok(out)
+        [
+            object::object(VALIDATING, &name, &hash, spec.clone()),
+            object::object(VALIDATING_BINDING, &name, &hash, binding),
+        ]
+    };
+    Ok(Slot::ALL.map(|slot| specs.iter().flat_map(|(mode, spec)| pair(slot, *mode, spec)).collect()))
 }
 
 /// Whether a text is a plausible user name. A service account's name is often given without its prefix.
