@@ -500,9 +500,7 @@ impl Batch<'_> {
                 params.grace_period_seconds = Some(0);
             }
         }
-        if !self.leadership.holds() {
-            return Err(Error::NotLeading);
-        }
+        self.leadership.require()?;
         let pods: Api<Viewed<ObservedPod>> = self.writer.objects(pod.namespace(), &resource("", "v1", "Pod", "pods"));
         match pods.delete(pod.name(), &params).await {
             // The watch shows the deletion.

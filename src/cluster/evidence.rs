@@ -53,9 +53,7 @@ impl EvidenceReader {
             return Ok(found.clone());
         }
         let found = pod_named(&self.client, pod.namespace(), pod.name()).await?.map(Arc::new);
-        if !reads.leadership.holds() {
-            return Err(Error::NotLeading);
-        }
+        reads.leadership.require()?;
         reads.found.pods.insert(pod.clone(), found.clone());
         Ok(found)
     }
@@ -89,9 +87,7 @@ impl EvidenceReader {
             let found = call(REQUEST_TIMEOUT, pods_at(&self.client, app.namespace(), &address)).await?;
             reads.found.at_address.insert(address, found.into_iter().map(Arc::new).collect());
         }
-        if !reads.leadership.holds() {
-            return Err(Error::NotLeading);
-        }
+        reads.leadership.require()?;
         // Reads take a while: the newest snapshot counts.
         let snapshot = self.snapshot.load_full();
         let found = contradiction::of_end(&snapshot, app, executor, driver, &reads.found);

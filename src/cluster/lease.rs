@@ -57,10 +57,21 @@ impl Leadership {
         self.until.borrow().is_some_and(|until| clock::instant() < until)
     }
 
+    /// [`Error::NotLeading`] if it does not hold any more.
+    pub(super) fn require(&self) -> Result<()> {
+        if self.holds() { Ok(()) } else { Err(Error::NotLeading) }
+    }
+
     /// A leadership that ends after this long.
     #[cfg(test)]
     pub(super) fn of(lasts: Duration) -> Leadership {
         Leadership { until: watch::channel(Some(clock::instant() + lasts)).1, found: None }
+    }
+
+    /// A leadership that ends by this channel.
+    #[cfg(test)]
+    pub(super) fn until(until: watch::Receiver<Option<Instant>>) -> Leadership {
+        Leadership { until, found: None }
     }
 
     /// What the Lease contained when this replica took it from another replica, or found it free.
@@ -207,7 +218,7 @@ pub async fn run(
     let api: Api<Lease> = Api::namespaced(client, &election.namespace);
     let mut lease_watch = LeaseWatch { api: api.clone(), name: election.name.clone(), events: None };
     let mut elector = Elector::new(api, election);
-    let (until, until_seen) = watch::channel(None);
+    let (mut until, _) = watch::channel(None);
     let mut is_reported = false;
     loop {
         let began = clock::instant();
@@ -226,12 +237,16 @@ pub async fn run(
                     tracing::warn!(?late, "the Lease was renewed late: this leader wrote nothing meanwhile");
                 }
                 // Other replicas count from when they observe the write, which is after it began.
-                until.send_replace(Some(may_act_until(began, elector.election.duration)));
-                if !leads(&state) {
+                let renewed = Some(may_act_until(began, elector.election.duration));
+                if leads(&state) {
+                    until.send_replace(renewed);
+                } else {
                     tracing::info!(identity = elector.election.identity, "became leader");
                     let found = elector.found.take();
-                    state
-                        .send_replace(ElectionState::Leader(Arc::new(Leadership { until: until_seen.clone(), found })));
+                    // A channel of its own: a leadership that has ended never holds again.
+                    let (sender, receiver) = watch::channel(renewed);
+                    until = sender;
+                    state.send_replace(ElectionState::Leader(Arc::new(Leadership { until: receiver, found })));
                 }
                 is_reported = false;
             }

@@ -166,9 +166,7 @@ impl EventRecorder {
             if total < 2 {
                 return Ok(()); // The Event itself counts the first exit.
             }
-            if !leadership.holds() {
-                return Err(Error::NotLeading);
-            }
+            leadership.require()?;
             let series = json!({"series": {"count": total, "lastObservedTime": now_in_micros()}});
             api.patch(&name, &PatchParams::default(), &Patch::Merge(series)).await?;
             Ok(())
