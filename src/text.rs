@@ -64,6 +64,12 @@ pub fn is_label_value(value: &str) -> bool {
             && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b)))
 }
 
+/// Whether a text is a valid key of labels and annotations: a name like a label's value, after an optional DNS prefix and a slash.
+pub(crate) fn is_label_key(key: &str) -> bool {
+    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_dns_subdomain)
+}
+
 /// Whether a name may contain this byte, in a DNS-1123 label.
 pub(crate) fn is_dns_byte(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'

@@ -11,7 +11,7 @@ use super::wrong::Errors;
 use crate::annotations::MetadataField;
 use crate::gang::{GangScheduler, Membership, Shape};
 use crate::policy::{self, Gang, Match, Pattern, Policy, SchedulerChoice, default_overrides};
-use crate::text::{is_dns_byte, is_dns_subdomain, is_label_value};
+use crate::text::{is_dns_byte, is_dns_subdomain, is_label_key, is_label_value};
 
 /// Keys whose meaning depends on the scheduler's type.
 const BY_TYPE: [&str; 4] = ["scheduler.queueKey", "queue", "gang.shape", "gang.membership"];
@@ -127,9 +127,7 @@ impl Check<'_, '_> {
 
     fn node_pool(&mut self) {
         for (key, value) in &texts(&self.entry.node_pool) {
-            let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
-            let sound = !name.is_empty() && is_label_value(name) && (prefix.is_empty() || subdomain(prefix).is_ok());
-            if !sound || !is_label_value(value) {
+            if !is_label_key(key) || !is_label_value(value) {
                 let why = format!("{key}={value} is not a valid label: expected a node label such as pool: spark");
                 self.refuse(self.entry.name.at(), "nodePool", why);
             }
@@ -214,6 +212,18 @@ fn selector(file: &SelectorFile) -> Result<Selector, String> {
             let expected = if wants_values { "expected values" } else { "expected no values" };
             return Err(format!("{} {:?}: {expected}", requirement.key.0, requirement.operator));
         }
+    }
+    let keys = file.match_labels.keys().chain(file.match_expressions.iter().map(|requirement| &requirement.key));
+    if let Some(wrong) = keys.map(|key| &key.0).find(|key| !is_label_key(key)) {
+        return Err(format!("{wrong:?} is not the key of a label: expected a name such as team or example.com/team"));
+    }
+    let values = file.match_expressions.iter().flat_map(|requirement| &requirement.values);
+    if let Some(wrong) =
+        file.match_labels.values().chain(values).map(|value| &value.0).find(|value| !is_label_value(value))
+    {
+        return Err(format!(
+            "{wrong:?} is not the value of a label: expected at most 63 characters of a-z, A-Z, 0-9, -, _ and ., with a letter or digit at both ends"
+        ));
     }
     let expressions = file.match_expressions.iter().map(|requirement| LabelSelectorRequirement {
         key: requirement.key.0.clone(),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::error::{ApiError, Cause, Result};
 use super::resource::Resource;
 use crate::json::{at, entries, list, remove, text};
-use crate::text::{is_dns_label, is_dns_subdomain, is_label_value};
+use crate::text::{is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -40,7 +40,7 @@ fn metadata(resource: &Resource, object: &Value) -> Vec<Cause> {
         causes.push(Cause::invalid("metadata.name", name, SUBDOMAIN));
     }
     for (key, value) in entries(object, &["metadata", "labels"]) {
-        if !is_qualified(key) {
+        if !is_label_key(key) {
             causes.push(Cause::invalid("metadata.labels", key, KEY));
         }
         if !is_label_value(value) {
@@ -48,7 +48,7 @@ fn metadata(resource: &Resource, object: &Value) -> Vec<Cause> {
         }
     }
     for (key, _) in entries(object, &["metadata", "annotations"]) {
-        if !is_qualified(&key.to_lowercase()) {
+        if !is_label_key(&key.to_lowercase()) {
             causes.push(Cause::invalid("metadata.annotations", key, KEY));
         }
     }
@@ -143,10 +143,4 @@ pub(super) fn change(resource: &Resource, old: &Value, new: &Value) -> Result<()
         return Ok(());
     }
     Err(ApiError::invalid(&resource.kind, name, causes))
-}
-
-/// `prefix/name` or `name`.
-fn is_qualified(key: &str) -> bool {
-    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_dns_subdomain)
 }
