@@ -617,3 +617,49 @@ async fn real_api_server_enforces_policies_without_webhook() {
     // The administrator is in system:masters.
     cluster.pods().patch(&name, &params, &Patch::Merge(&other_gang)).await.unwrap();
 }
+
+/// The verdicts of a real API server, by an enforcing policy alone: every attack that can be sent in headers.
+#[tokio::test]
+async fn real_api_server_and_webhook_agree_on_every_attack() {
+    let Some(cluster) = Cluster::start_evaluating().await else { return };
+    let namespace = &cluster.namespace;
+    let policies = file(&ENFORCED.replace("scheduler:", &format!("match: {{namespaces: [{namespace}]}}, scheduler:")));
+    for manifest in manifests(&policies, &Parameters { name: namespace.clone(), ..parameters() }).unwrap() {
+        cluster.create_admission_policy(&manifest).await;
+    }
+    cluster
+        .create(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "all", "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "Group", "name": "system:authenticated", "apiGroup": "rbac.authorization.k8s.io"}],
+        }))
+        .await;
+    let is_verdict = |message: &String| DECIDED.iter().any(|reason| message.contains(&format!("({reason})")));
+    let foreign = executor(1).owned_by("Pod", "other", "9-9");
+    eventually("the policy is evaluated", async || {
+        let by_driver = by_pod(namespace, "spark", "nb-driver", DRIVER_UID);
+        cluster.dry_run_as(&by_driver, &foreign).await.unwrap().is_err_and(|message| is_verdict(&message))
+    })
+    .await;
+    let (mut requests, mut denied) = (0, 0);
+    for (who, requester) in attackers() {
+        // Their accounts are those of this namespace.
+        let text = requester
+            .to_string()
+            .replace("system:serviceaccount:default:", &format!("system:serviceaccount:{namespace}:"));
+        let requester: Value = serde_json::from_str(&text).unwrap();
+        for (what, object) in objects() {
+            let object = object.namespace(namespace);
+            let Some(answer) = cluster.dry_run_as(&requester, &object).await else { continue };
+            let found = by_webhook(&policies, &review(&object.0, requester.clone()), &json!({})).0;
+            let by_api_server = answer.as_ref().is_err_and(is_verdict);
+            let is_node = requester["username"].as_str().unwrap().starts_with("system:node:");
+            assert_eq!(by_api_server, !found.is_empty() && !is_node, "{who}, {what}: {answer:?}, {found:?}");
+            assert!(by_api_server || is_node || answer.is_ok(), "{who}, {what}: {answer:?}");
+            requests += 1;
+            denied += usize::from(by_api_server);
+        }
+    }
+    println!("{denied} of {requests} requests of attackers were denied, as by the webhook");
+    assert!(requests > 300 && denied > 50, "{denied} of {requests}");
+}

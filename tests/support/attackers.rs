@@ -63,6 +63,8 @@ pub fn attackers() -> Vec<(&'static str, Value)> {
         ("an empty uid", user(evil_user, extras(&["nb-driver"], &[""]))),
         ("empty lists", user(evil_user, extras(&[], &[]))),
         ("a name with a slash", user(evil_user, extras(&["../nb-driver"], &[DRIVER_UID]))),
+        ("a name with two dots", user(evil_user, extras(&["nb..driver"], &[DRIVER_UID]))),
+        ("a name with a hyphen before a dot", user(evil_user, extras(&["nb-.driver"], &[DRIVER_UID]))),
         ("a name with a newline", user(evil_user, extras(&["nb-driver\n"], &[DRIVER_UID]))),
         ("a uid with a quote", user(evil_user, extras(&["evil-driver"], &["x\",\"uid\":\"97f9289d"]))),
         ("a giant name", user(evil_user, extras(&[&"a".repeat(4096)], &[DRIVER_UID]))),
@@ -95,6 +97,11 @@ pub fn objects() -> Vec<(&'static str, PodBuilder)> {
         ("the victim's name as owner with its own uid", with_owner(claiming_executor(), "nb-driver", MY_DRIVER)),
         ("the victim's uid under its own name", with_owner(own(), "evil-driver", DRIVER_UID)),
         ("the victim's gang", own().annotation("scheduling.k8s.io/group-name", &gang)),
+        ("another task of a gang", own().annotation("volcano.sh/task-spec", "mine")),
+        (
+            "the victim's gang and another task",
+            own().annotation("scheduling.k8s.io/group-name", &gang).annotation("volcano.sh/task-spec", "mine"),
+        ),
         ("the victim's address", own().driver_url("10.0.0.1")),
         ("the victim's label and address", claiming_executor().driver_url("10.0.0.1")),
         (
