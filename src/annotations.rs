@@ -46,7 +46,7 @@ pub const PROTECTED: [&str; 6] = [BY, CREATOR, DRIVER, ENDED, SIGNATURE, STARTED
 pub const POLICY_HASH: &str = "spark-usher.io/policy-hash";
 /// Annotation on the same: the version of spark-usher that generated them. An older one does not change them.
 pub const VERSION: &str = "spark-usher.io/version";
-/// Label on objects that we created; we change and delete only those.
+/// Label on objects that we created. We change and delete only those, and admission policies by their fixed names.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Our value of [`MANAGED_BY`], the field manager of our writes, and the component of our Events.
 pub const USHER: &str = "spark-usher";

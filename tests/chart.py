@@ -120,7 +120,7 @@ MATRIX = {
         ["--admission-policies=validating,fallback-scheduler", "--validating-policy-owner=MutatingWebhookConfiguration/00-spark-usher"],
     ),
     "policies that an administrator applies": (
-        {"validatingPolicy": {"enabled": True}, "admissionPolicies": {"apply": False}}, ["--compare-policies-only", "verbs: [list, watch]"],
+        {"validatingPolicy": {"enabled": True}, "admissionPolicies": {"apply": False}}, ["--admission-policies=validating", "verbs: [list, watch]"],
     ),
     "without validation": ({"webhook": {"validating": {"enabled": False}}}, ["kind: MutatingWebhookConfiguration"]),
 }
@@ -145,6 +145,12 @@ WRONG = {
     "new pods without a reinvocation": (
         {"webhook": {"validating": {"creations": False}, "mutating": {"reinvocationPolicy": "Never"}}, "validatingPolicy": {"enabled": True}},
         "expected webhook.mutating.reinvocationPolicy: IfNeeded",
+    ),
+    "a fallback scheduler without the webhook that adds the gang": (
+        {"fallbackPolicy": {"enabled": True, "scheduler": True}, "webhook": {"mutating": {"enabled": False}}}, "expected webhook.mutating.enabled: true"),
+    "policies that would belong to no object": (
+        {"validatingPolicy": {"enabled": True}, "rbac": {"create": False}, "webhook": {"mutating": {"enabled": False}, "validating": {"enabled": False}}},
+        "expected rbac.create: true or an enabled webhook",
     ),
     "an alert that does not exist": (
         {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"SparkUsherSlow": {"enabled": False}}}}}, "SparkUsherSlow: no alert has this name; expected one of SparkUsherDown,"),
@@ -479,10 +485,12 @@ def check_roles_equal_listed_permissions(helm, usher):
         ("with files, and no ConfigMaps", {**stopped, "certificates": {"source": "secret", "caBundle": "x"}, "rbac": {"readSparkConf": False}}, {*lacking, "Managed", "ReadingConf"}),
     ):
         wanted = {(right["scope"], right["group"], right["resource"], verb, right["named"]) for right in table if right["when"] not in left_out for verb in right["verbs"]}
-        _, documents = helm.template(values)
+        text, documents = helm.template(values)
         given = rules_of(documents)
         if given != wanted:
             fail(f"roles, {name}: unexpected {sorted(given - wanted)}, missing {sorted(wanted - given)}")
+        if ("-policy-owner=" in text) != bool({"ApplyingValidating", "ApplyingFallback"} - left_out):
+            fail(f"roles, {name}: the leader applies policies without the permission, or not with it")
     ok("the roles equal the permissions that the code lists")
     return table
 
@@ -506,6 +514,15 @@ def check_notes_say_what_is_deleted(helm, usher, folder):
         if len(said) != 1 or named(said[0]) != named(checked) or said[0].split()[0].lower() != checked.split()[0]:
             fail(f"{config}: the notes say {said}, and config check: {checked}")
     ok("the notes say what `config check` says about deletions")
+    for values, expected in (
+        ({}, "you apply the admission policies yourself"),
+        ({"webhook": {"validating": {"creations": False}}}, "are not validated until you apply the admission policies"),
+    ):
+        values = {"validatingPolicy": {"enabled": True}, "admissionPolicies": {"apply": False}, **values}
+        notes = " ".join(helm("install", "spark-usher", str(CHART), "--dry-run=client", "--namespace", NAMESPACE, values=values).split())
+        if expected not in notes:
+            fail(f"notes: expected {expected!r} in\n{notes}")
+    ok("the notes say who applies the admission policies")
 
 
 class Sandbox:

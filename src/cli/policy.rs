@@ -128,7 +128,10 @@ fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
         return slots.map(|[first, _]| first).map_err(|refused| refused.to_string());
     }
     let parameters = fallback_policy::Parameters { name, namespaces, scheduler: args.scheduler };
-    fallback_policy::manifests(&config.policies, &parameters).map_err(|refused| refused.to_string())
+    match fallback_policy::manifests(&config.policies, &parameters) {
+        (_, Some(refused)) => Err(refused.to_string()),
+        (objects, None) => Ok(objects),
+    }
 }
 
 #[cfg(test)]

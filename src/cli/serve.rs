@@ -120,17 +120,14 @@ pub(super) struct Args {
     /// the default is every namespace but kube-system.
     #[arg(long, value_name = "JSON", value_parser = requirements, requires = "admission_policies")]
     admission_policy_namespaces: Option<Namespaces>,
-    /// Object with which the garbage collector deletes the validating policies: ClusterRole/NAME,
-    /// MutatingWebhookConfiguration/NAME or ValidatingWebhookConfiguration/NAME.
+    /// The leader applies the validating policies, and the garbage collector deletes them with this object: ClusterRole/NAME,
+    /// MutatingWebhookConfiguration/NAME or ValidatingWebhookConfiguration/NAME. Without it, an administrator applies the output of
+    /// `spark-usher policy`, and a metric counts the differences between the policies of the cluster and those of the policy file.
     #[arg(long, value_name = "KIND/NAME", requires = "admission_policies")]
     validating_policy_owner: Option<Owner>,
-    /// Object with which the garbage collector deletes the fallback policies.
+    /// The same for the fallback policies.
     #[arg(long, value_name = "KIND/NAME", requires = "admission_policies")]
     fallback_policy_owner: Option<Owner>,
-    /// Apply no admission policies: an administrator applies the output of `spark-usher policy`, and a metric counts the differences
-    /// between those of the cluster and those of the policy file.
-    #[arg(long, requires = "admission_policies")]
-    compare_policies_only: bool,
     /// kubeconfig; the default is $KUBECONFIG, ~/.kube/config, or the service account of the pod.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -191,7 +188,6 @@ fn admission_policies(args: &Args) -> Vec<AdmissionPolicies> {
             false => args.fallback_policy_owner.clone(),
         },
         installation,
-        apply: !args.compare_policies_only,
         settle: vouching::SETTLE,
     });
     parts.collect()

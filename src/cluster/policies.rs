@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use futures::StreamExt;
+use futures::{StreamExt, TryFutureExt};
 use kube::ResourceExt;
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions, WatchEvent, WatchParams,
@@ -23,13 +23,12 @@ use super::recorder::EventRecorder;
 use super::request::{Error, Result, call};
 use super::view::resource;
 use super::vouching::Account;
-use crate::annotations::{MANAGED_BY, USHER};
 use crate::json::text;
 use crate::manifests::converge::{Memory, Wanted, Write, compare};
 use crate::manifests::installation::Installation;
-use crate::manifests::object::{GROUP, KINDS, is_validating};
+use crate::manifests::object::{GROUP, KINDS, SUFFIX, is_validating};
 use crate::manifests::validating_policy::Slot;
-use crate::manifests::{called, is_same};
+use crate::manifests::{called, creator_policy, is_same};
 use crate::policy::Policies;
 use crate::runtime::clock;
 use crate::telemetry::registry::to_gauge;
@@ -46,6 +45,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause after a failure. It doubles.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a watch that ended: it may end at once, again and again.
+const REWATCH_PAUSE: Duration = Duration::from_secs(5);
 /// How long the leader waits for further changes before it reads the objects.
 const COALESCE: Duration = Duration::from_millis(250);
 /// The most rounds without a pause. A set takes two, and the deletion of the other set one.
@@ -56,9 +57,8 @@ const MAX_ROUNDS: u32 = 5;
 pub struct AdmissionPolicies {
     /// The validating policies alone, or the fallback alone ([`Installation::parts`]), so that neither waits for the other.
     pub installation: Installation,
-    /// Whether the leader applies them. Otherwise an administrator does, and replicas only compare.
-    pub apply: bool,
-    /// The owner in their `ownerReferences`. While it does not exist, the leader writes nothing.
+    /// The leader applies them with this owner in their `ownerReferences`; while it does not exist, the leader writes nothing.
+    /// `None`: an administrator applies them, and replicas only compare.
     pub owner: Option<Owner>,
     /// After this time API servers enforce a policy.
     pub settle: Duration,
@@ -132,16 +132,30 @@ struct Listed {
     version: String,
 }
 
-/// All admission policies and bindings with our label, of any installation. Clusters before 1.30 serve none of the kinds, and
-/// clusters before 1.36 no mutating ones.
-pub async fn live(client: &kube::Client) -> Result<Vec<Value>> {
-    let mut out = Vec::new();
+/// The admission policies of a cluster that a policy file made, of any installation and version.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    /// Policies and bindings.
+    pub objects: Vec<Value>,
+    /// The kinds that the cluster does not serve: before Kubernetes 1.36 the mutating ones.
+    pub unserved: Vec<&'static str>,
+}
+
+/// Reads them.
+pub async fn live(client: &kube::Client) -> Result<Live> {
+    let mut live = Live::default();
     for (kind, plural) in KINDS {
-        let listed = list(client, resource(GROUP, "v1", kind, plural)).await?;
-        out.extend(listed.into_iter().flat_map(|listed| listed.objects));
+        match list(client, resource(GROUP, "v1", kind, plural)).await? {
+            Some(listed) => live.objects.extend(listed.objects),
+            None => live.unserved.push(kind),
+        }
     }
-    out.retain(|object| text(object, &["metadata", "labels", MANAGED_BY]) == USHER);
-    Ok(out)
+    let creator = creator_policy::names("");
+    live.objects.retain(|object| {
+        let name = text(object, &["metadata", "name"]);
+        name.ends_with(SUFFIX) && !creator.iter().any(|suffix| name.ends_with(suffix))
+    });
+    Ok(live)
 }
 
 /// All objects, because another client may have removed our label. `None` if the cluster does not serve the kind.
@@ -220,6 +234,7 @@ impl Task {
                     failures = 0;
                     done
                 }
+                Err(Error::NotLeading) => (clock::instant() + LOOK_INTERVAL, Vec::new()),
                 Err(error) => {
                     let pause = RETRY_PAUSE.saturating_mul(1 << failures).min(POLL_INTERVAL);
                     failures = (failures + 1).min(6);
@@ -244,7 +259,8 @@ impl Task {
 
     /// Waits for the next round: a change of the objects, the policy file or the leadership, or this time.
     async fn wait(&mut self, next: Instant, policies: &Arc<Policies>, watched: Vec<Listed>) {
-        let changed = changed(self.inputs.client.clone(), watched);
+        let prefix = format!("{}.", self.settings.installation.name);
+        let changed = changed(self.inputs.client.clone(), watched, &prefix);
         let looked = async {
             loop {
                 tokio::time::sleep(LOOK_INTERVAL.min(next.saturating_duration_since(clock::instant()))).await;
@@ -278,53 +294,56 @@ impl Task {
     /// Reads, plans and writes until there is nothing more to write now. Returns when to look again, and the lists from which to
     /// watch until then.
     async fn rounds(&mut self, policies: &Arc<Policies>) -> Result<(Instant, Vec<Listed>)> {
-        let soon = clock::instant() + LOOK_INTERVAL;
         // The policies exempt our own account; `account` logs why it is not known.
         let Some(account) = self.inputs.account.load_full() else {
             self.differ(1);
-            return Ok((soon, Vec::new()));
+            return Ok((clock::instant() + LOOK_INTERVAL, Vec::new()));
         };
         for _ in 0..MAX_ROUNDS {
-            let leadership = self.inputs.leadership.received().filter(|_| self.settings.apply).cloned();
-            let owner = match &self.settings.owner {
-                Some(owner) if leadership.is_some() => call(READ_TIMEOUT, owner.reference(&self.inputs.client))
-                    .await?
-                    .ok_or_else(|| owner.clone())
-                    .map(Some),
-                _ => Ok(None),
+            let is_dry_run = policies.recovery.dry_run;
+            let leads = self.inputs.leadership.received().cloned().filter(|_| !is_dry_run);
+            let applying = leads.zip(self.settings.owner.clone());
+            let owner = match &applying {
+                Some((_, owner)) => call(READ_TIMEOUT, owner.reference(&self.inputs.client)).await?,
+                None => None,
             };
+            let (wanted, mut problems) = self.generate(policies, &account);
             let (listed, unserved) = self.list().await?;
-            let (wanted, refused) = self.generate(policies, &account);
+            if !unserved.is_empty() {
+                // Not counted: an alert cannot change the version of the cluster.
+                self.differ(problems.len());
+                self.log([problems, unserved].concat());
+                return Ok((clock::instant() + POLL_INTERVAL, Vec::new()));
+            }
             let wanted = match &owner {
-                Ok(Some(owner)) => wanted.owned_by(owner),
-                _ => wanted,
+                Some(owner) => wanted.owned_by(owner),
+                None => wanted,
             };
             let live: Vec<Value> = listed.iter().flat_map(|listed| listed.objects.iter().cloned()).collect();
             let now = clock::instant();
-            let Some(leadership) = leadership else {
-                let slot = (!self.settings.apply).then_some(Slot::A);
+            let Some((leadership, owned_by)) = applying else {
+                let slot = self.settings.owner.is_none().then_some(Slot::A);
                 let (found, _) = compare(&live, &wanted, slot);
-                self.report([refused, unserved].concat(), &found);
+                if is_dry_run && !found.is_empty() && self.settings.owner.is_some() {
+                    problems.push("lifecycle.dryRun is true: no admission policy is written".to_owned());
+                }
+                self.report(problems, &found);
                 return Ok((now + POLL_INTERVAL, Vec::new()));
             };
             let settle = self.settings.settle;
             let plan = self.memory.get_or_insert_with(|| Memory::new(settle)).plan(&live, &wanted, now);
-            let missing = owner.as_ref().err().map(|owner| {
-                format!("{owner:?} does not exist, to which the admission policies are to belong: nothing is written")
-            });
-            let may_write = missing.is_none() && unserved.is_empty();
-            let problems = [refused, missing.into_iter().collect(), unserved, plan.problems].concat();
+            problems.extend(plan.problems);
+            if owner.is_none() {
+                problems.push(format!(
+                    "{owned_by:?} does not exist, to which the admission policies are to belong: nothing is written"
+                ));
+            }
             self.report(problems, &plan.differences);
             let poll = now + POLL_INTERVAL;
-            if !may_write || plan.writes.is_empty() {
+            if owner.is_none() || plan.writes.is_empty() {
                 return Ok((plan.next.map_or(poll, |next| next.min(poll)), listed));
             }
-            for write in plan.writes {
-                if !leadership.holds() {
-                    return Ok((soon, Vec::new()));
-                }
-                self.write(&leadership, write).await?;
-            }
+            self.write_all(&leadership, &plan.writes).await?;
         }
         Ok((clock::instant() + LOOK_INTERVAL, Vec::new()))
     }
@@ -332,11 +351,16 @@ impl Task {
     /// The wanted objects, and the problems of the file. Generates them if the file or our account changed.
     fn generate(&mut self, policies: &Arc<Policies>, account: &Arc<String>) -> (Wanted, Vec<String>) {
         let is_current = |of: &Generated| Arc::ptr_eq(&of.policies, policies) && of.account == *account;
-        let current = self.generated.take().filter(is_current);
-        let generated = self.generated.insert(current.unwrap_or_else(|| {
+        let generate = |earlier: Option<Generated>| {
             let (wanted, refused) = self.settings.installation.wanted(policies, account);
+            let wanted = wanted.or_earlier(earlier.map(|earlier| earlier.wanted));
             Generated { policies: policies.clone(), account: account.clone(), wanted, refused }
-        }));
+        };
+        let generated = match self.generated.take() {
+            Some(current) if is_current(&current) => current,
+            earlier => generate(earlier),
+        };
+        let generated = self.generated.insert(generated);
         (generated.wanted.clone(), generated.refused.clone())
     }
 
@@ -354,48 +378,73 @@ impl Task {
         Ok((listed, unserved))
     }
 
-    async fn write(&self, leadership: &Leadership, write: Write) -> Result<()> {
-        let (done, what) = match &write {
-            Write::Apply { object, restored } => {
-                let applied = call(WRITE_TIMEOUT, self.apply(object)).await;
+    /// Writes until an object has changed meanwhile: the next round reads it again.
+    async fn write_all(&mut self, leadership: &Leadership, writes: &[Write]) -> Result<()> {
+        for write in writes {
+            match self.write(leadership, write).await {
+                Err(Error::Conflict(_)) => return Ok(()),
+                done => done?,
+            }
+            if let Some(memory) = &mut self.memory {
+                memory.wrote(write);
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&self, leadership: &Leadership, write: &Write) -> Result<()> {
+        let (done, what) = match write {
+            Write::Apply { object, seen, restored } => {
+                let applied = self.apply(leadership, object, seen.as_deref()).await;
                 if let (Ok(applied), true) = (&applied, restored) {
                     self.recorder.record_policy(leadership, applied).await;
                 }
                 (applied.map(drop), "applied")
             }
-            Write::Delete { kind, name, seen } => (call(WRITE_TIMEOUT, self.delete(kind, name, seen)).await, "deleted"),
+            Write::Delete { kind, name, seen, .. } => (self.delete(leadership, kind, name, seen).await, "deleted"),
         };
         let (kind, name) = write.subject();
         let result = if done.is_ok() { "ok" } else { "failed" };
         self.inputs.metrics.actions.with_label_values(&["admission-policy", result]).inc();
         match &done {
             Ok(()) => tracing::info!(kind, name, "admission policy {what}"),
-            Err(error) => tracing::warn!(kind, name, error = %Brief(error), "admission policy not {what}; retrying"),
+            Err(error) => tracing::debug!(kind, name, error = %Brief(error), "admission policy not {what}; retrying"),
         }
         done
     }
 
-    async fn apply(&self, object: &Value) -> Result<Value> {
+    async fn apply(&self, leadership: &Leadership, object: &Value, seen: Option<&str>) -> Result<Value> {
         let (api, name) = (self.api(text(object, &["kind"])), text(object, &["metadata", "name"]));
+        let mut stated = object.clone();
+        if let Some(version) = seen {
+            crate::json::set(&mut stated, &["metadata", "resourceVersion"], version);
+        }
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let invalid = match api.patch(name, &params, &Patch::Apply(object)).await.map_err(Error::from) {
+        let patch = Patch::Apply(&stated);
+        let (current, invalid) = match leading(leadership, api.patch(name, &params, &patch).err_into()).await {
             Ok(applied) => {
                 let applied = serde_json::to_value(applied).unwrap_or_default();
                 if is_same(&applied, object) {
                     return Ok(applied);
                 }
-                None
+                (text(&applied, &["metadata", "resourceVersion"]).to_owned(), None)
             }
-            Err(error) if error.status().is_some_and(|status| status.code == 422) => Some(error),
+            Err(error) if error.status().is_some_and(|status| status.code == 422) => match seen {
+                Some(version) => (version.to_owned(), Some(error)),
+                None => return Err(error),
+            },
             Err(error) => return Err(error),
         };
         // A server-side apply keeps the fields of other managers, such as a condition that excludes requests. With them the object
         // may even be invalid.
-        let operations = json!([{"op": "replace", "path": "/spec", "value": object.get("spec")}]);
-        let patch = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
+        let operations = json!([
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": current},
+            {"op": "replace", "path": "/spec", "value": object.get("spec")},
+        ]);
+        let patch = Patch::<()>::Json(serde_json::from_value(operations).map_err(kube::Error::SerdeError)?);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        match (api.patch(name, &params, &Patch::<()>::Json(patch)).await.map_err(Error::from), invalid) {
-            (Ok(replaced), _) => {
+        match leading(leadership, api.patch(name, &params, &patch).err_into()).await {
+            Ok(replaced) => {
                 let replaced = serde_json::to_value(replaced).unwrap_or_default();
                 if is_same(&replaced, object) {
                     Ok(replaced)
@@ -403,16 +452,20 @@ impl Task {
                     Err(Error::Malformed(format!("{}: what is stored is not what was applied", called(object))))
                 }
             }
-            // It does not exist: the object itself is invalid.
-            (Err(Error::NotFound(_)), Some(invalid)) => Err(invalid),
-            (Err(error), _) => Err(error),
+            Err(error) => Err(invalid.unwrap_or(error)),
         }
     }
 
-    async fn delete(&self, kind: &str, name: &str, [uid, version]: &[String; 2]) -> Result<()> {
+    async fn delete(
+        &self,
+        leadership: &Leadership,
+        kind: &str,
+        name: &str,
+        [uid, version]: &[String; 2],
+    ) -> Result<()> {
         let seen = Preconditions { uid: Some(uid.clone()), resource_version: Some(version.clone()) };
         let params = DeleteParams { preconditions: Some(seen), ..DeleteParams::default() };
-        match self.api(kind).delete(name, &params).await.map_err(Error::from) {
+        match leading(leadership, self.api(kind).delete(name, &params).err_into()).await {
             Ok(_) | Err(Error::NotFound(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -432,16 +485,32 @@ impl Task {
     }
 }
 
-/// Returns shortly after an object of these kinds changes or a watch ends. Never returns if there is nothing to watch.
-async fn changed(client: kube::Client, listed: Vec<Listed>) {
+/// A write of the leader.
+async fn leading<T>(leadership: &Leadership, write: impl Future<Output = Result<T>>) -> Result<T> {
+    leadership.require()?;
+    call(WRITE_TIMEOUT, write).await
+}
+
+/// Returns shortly after an object of these kinds whose name begins with this changes. Never returns if there is nothing to watch.
+async fn changed(client: kube::Client, listed: Vec<Listed>, prefix: &str) {
     let mut watches = Vec::new();
     for Listed { resource, version, .. } in listed {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let params = WatchParams::default();
-        match call(READ_TIMEOUT, async { api.watch(&params, &version).await.map_err(Error::from) }).await {
+        match call(READ_TIMEOUT, api.watch(&params, &version).err_into::<Error>()).await {
             Ok(stream) => watches.push(Box::pin(async move {
                 let mut stream = stream.boxed();
-                while let Some(Ok(WatchEvent::Bookmark(_))) = stream.next().await {}
+                loop {
+                    match stream.next().await {
+                        Some(Ok(
+                            WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object),
+                        )) if object.name_any().starts_with(prefix) => return tokio::time::sleep(COALESCE).await,
+                        Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => {
+                            return tokio::time::sleep(REWATCH_PAUSE).await;
+                        }
+                        Some(Ok(_)) => {}
+                    }
+                }
             })),
             // The poll remains.
             Err(error) => tracing::debug!(kind = resource.kind, %error, "cannot watch admission policies"),
@@ -451,5 +520,7 @@ async fn changed(client: kube::Client, listed: Vec<Listed>) {
         return std::future::pending().await;
     }
     futures::future::select_all(watches).await;
-    tokio::time::sleep(COALESCE).await;
 }
+
+#[cfg(test)]
+mod tests;

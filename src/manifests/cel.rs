@@ -31,6 +31,14 @@ pub(super) fn quote(text: &str) -> String {
     json!(text).to_string()
 }
 
+/// Whether texts are the name and the uid of a pod ([`resolve::creator`](crate::ownership::resolve::creator)).
+pub(super) fn is_pod(name: &str, uid: &str) -> String {
+    const PART: &str = "[a-z0-9]([a-z0-9-]*[a-z0-9])?";
+    format!(
+        r#"{name}.size() <= 253 && {name}.matches("^{PART}([.]{PART})*$") && {uid}.matches("^[A-Za-z0-9-]{{1,128}}$")"#
+    )
+}
+
 /// The most links of a chain in one variable.
 const MAX_LINKS: usize = 16;
 /// The length of a variable's links, in bytes, after which the next variable begins.

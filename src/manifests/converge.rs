@@ -5,7 +5,7 @@
 //! only when every API server enforces the new one. So every request is judged by at least one whole set. The fallback policies
 //! are single objects, which change at once; they cannot stand twice, because each would add the owner.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use semver::Version;
@@ -42,20 +42,24 @@ pub struct Wanted {
 #[derive(Debug)]
 pub struct Memory {
     settle: Duration,
-    /// The validating set that was complete last, and since when.
+    /// The validating set that is complete, and since when.
     complete: Option<(String, Instant)>,
-    /// The fallback that was complete last.
-    fallback: Option<String>,
+    /// The set that was checked last: its bindings are written again without another check.
+    checked: Option<String>,
     /// The set that waits for its type check, and since when.
     unchecked: Option<(String, Instant)>,
+    /// Each object as this leader saw or wrote it last, as a [`fingerprint`]; `None` if it deleted the object.
+    known: BTreeMap<String, Option<String>>,
     restored: Restored,
 }
 
-/// How often objects were restored in a row.
+/// How often what other clients changed was undone in a row.
 #[derive(Debug, Default)]
 struct Restored {
     count: u32,
     last: Option<Instant>,
+    /// The time of the current round.
+    round: Option<Instant>,
 }
 
 /// One write.
@@ -65,6 +69,8 @@ pub enum Write {
     Apply {
         /// The object.
         object: Value,
+        /// The resourceVersion of the object that it changes: a later one is not overwritten. `None`: there is none of that name.
+        seen: Option<String>,
         /// Another client deleted or changed it.
         restored: bool,
     },
@@ -76,6 +82,8 @@ pub enum Write {
         name: String,
         /// Its uid and resourceVersion: another object of the name is not deleted.
         seen: [String; 2],
+        /// Another client created it again.
+        restored: bool,
     },
 }
 
@@ -105,12 +113,14 @@ impl Write {
 impl Memory {
     /// The state before the first round. After `settle`, API servers enforce a policy ([`SETTLE`]).
     pub fn new(settle: Duration) -> Memory {
-        Memory { settle, complete: None, fallback: None, unchecked: None, restored: Restored::default() }
+        let (known, restored) = (BTreeMap::new(), Restored::default());
+        Memory { settle, complete: None, checked: None, unchecked: None, known, restored }
     }
 
     /// Plans a round, given the admission policies and bindings of the cluster.
     pub fn plan(&mut self, live: &[Value], wanted: &Wanted, now: Instant) -> Plan {
         let mut plan = Plan::default();
+        self.restored.round = Some(now);
         let fallback_names = fallback_policy::names(&wanted.name);
         let of_fallback: Vec<Value> = named(live, &fallback_names);
         let of_slots = Slot::ALL.map(|slot| named(live, &slot.names(&wanted.name)));
@@ -132,18 +142,25 @@ impl Memory {
         plan
     }
 
-    fn plan_fallback(&mut self, live: &[Value], wanted: &[Value], now: Instant, plan: &mut Plan) {
-        let fingerprint = fingerprint(wanted);
-        let known = self.fallback.as_ref() == Some(&fingerprint);
-        plan.differences.extend(differences(live, wanted));
-        let surplus: Vec<&Value> =
-            live.iter().filter(|found| !wanted.iter().any(|object| is_called_as(found, object))).collect();
-        let changed = changed(live, wanted);
-        if surplus.is_empty() && changed.is_empty() {
-            self.fallback = Some(fingerprint);
-            return;
+    /// Takes note of a write that succeeded.
+    pub fn wrote(&mut self, write: &Write) {
+        let (is_restored, object, now) = match write {
+            Write::Apply { object, restored, .. } => (*restored, called(object), Some(fingerprint([object]))),
+            Write::Delete { kind, name, restored, .. } => (*restored, format!("{kind} {name}"), None),
+        };
+        self.known.insert(object, now);
+        if is_restored {
+            self.restored.count();
         }
-        self.write(deletions(surplus.into_iter()), changed, known, now, plan);
+    }
+
+    fn plan_fallback(&mut self, live: &[Value], wanted: &[Value], now: Instant, plan: &mut Plan) {
+        plan.differences.extend(differences(live, wanted));
+        let surplus = live.iter().filter(|found| !wanted.iter().any(|object| is_called_as(found, object)));
+        if !plan.waits_for_finalizers(live) {
+            let changed = self.changed(live, wanted);
+            self.write(deletions(surplus), changed, live, now, plan);
+        }
     }
 
     fn plan_validating(&mut self, slots: &[Vec<Value>; 2], wanted: &[Vec<Value>; 2], now: Instant, plan: &mut Plan) {
@@ -155,76 +172,94 @@ impl Memory {
             (Slot::B, [a, b]) => (b, a, second),
         };
         plan.differences.extend(differences(live, wanted));
+        plan.problems.extend(warning(live));
         let fingerprint = format!("{} {}", slot.as_str(), fingerprint(wanted));
-        let known = self.complete.as_ref().is_some_and(|(complete, _)| *complete == fingerprint);
+        let complete = self.complete.take().filter(|(complete, _)| *complete == fingerprint);
+        if plan.waits_for_finalizers(live) {
+            return;
+        }
         // Objects of an earlier file are deleted first: no binding may enforce policies that are not checked yet.
         let is_of_file = live.iter().any(|object| hash_of(object) == hash);
         let (kept, surplus): (Vec<Value>, Vec<Value>) = live
             .iter()
             .cloned()
             .partition(|found| is_of_file && wanted.iter().any(|object| is_called_as(found, object)));
-        let changed = changed(&kept, wanted);
+        let changed = self.changed(&kept, wanted);
         let (bindings, policies): (Vec<&Value>, Vec<&Value>) =
-            changed.iter().copied().partition(|object| is_binding(object));
-        plan.problems.extend(warning(live));
-        if known && !changed.is_empty() {
-            // Restored objects were checked before. API servers see them later than the rest of the set.
-            self.complete = Some((fingerprint, now));
-            self.write(deletions(surplus.iter()), changed, true, now, plan);
-            return;
-        }
+            changed.into_iter().partition(|object| is_binding(object));
         if !surplus.is_empty() || !policies.is_empty() {
-            self.write(deletions(surplus.iter()), policies, known, now, plan);
+            self.write(deletions(surplus.iter()), policies, live, now, plan);
             return;
         }
         if !bindings.is_empty() {
             match self.type_check(live, &fingerprint, now) {
                 Some(time) => plan.wake_at(time),
-                None if plan.problems.is_empty() => self.write(Vec::new(), bindings, false, now, plan),
+                None if plan.problems.is_empty() => self.write(Vec::new(), bindings, live, now, plan),
                 None => {}
             }
             return;
         }
-        let since = match &self.complete {
-            Some((complete, since)) if *complete == fingerprint => *since,
-            _ => now,
-        };
-        self.complete = Some((fingerprint, since));
-        self.unchecked = None;
+        let since = complete.map_or(now, |(_, since)| since);
+        (self.complete, self.checked) = (Some((fingerprint.clone(), since)), Some(fingerprint));
         if other.is_empty() {
             return;
         }
         plan.differences.extend(other.iter().map(|object| format!("{} is of an earlier policy file", called(object))));
         match since + self.settle {
             settled if now < settled => plan.wake_at(settled),
-            _ => plan.writes.extend(deletions(other.iter())),
+            // A fault that was found late: the old set goes on.
+            _ if !plan.problems.is_empty() => {}
+            _ => self.write(deletions(other.iter()), Vec::new(), live, now, plan),
         }
     }
 
-    /// Adds writes to the plan. Restorations may have to wait: then the plan gets the time of the next round.
-    fn write(&mut self, deleted: Vec<Write>, applied: Vec<&Value>, restored: bool, now: Instant, plan: &mut Plan) {
-        if deleted.is_empty() && applied.is_empty() {
-            return;
+    /// The wanted objects that are missing or differ.
+    fn changed<'w>(&mut self, live: &[Value], wanted: &'w [Value]) -> Vec<&'w Value> {
+        let is_there = |object: &&Value| live.iter().any(|found| is_called_as(found, object) && is_same(found, object));
+        let (same, changed): (Vec<&Value>, Vec<&Value>) = wanted.iter().partition(is_there);
+        self.known.extend(same.into_iter().map(|object| (called(object), Some(fingerprint([object])))));
+        changed
+    }
+
+    /// Adds writes to the plan. What undoes a change of another client may have to wait: then the plan gets the time of the next round.
+    fn write(
+        &mut self,
+        deleted: Vec<(&Value, [String; 2])>,
+        applied: Vec<&Value>,
+        live: &[Value],
+        now: Instant,
+        plan: &mut Plan,
+    ) {
+        let pause = self.restored.pause(now);
+        let mut add = |write: Write, restored: bool| match pause.filter(|_| restored) {
+            Some(time) => plan.wake_at(time),
+            None => plan.writes.push(write),
+        };
+        for (object, seen) in deleted {
+            let restored = self.known.get(&called(object)) == Some(&None);
+            let [kind, name] = [&["kind"][..], &["metadata", "name"]].map(|path| text(object, path).to_owned());
+            add(Write::Delete { kind, name, seen, restored }, restored);
         }
-        if let Some(Err(time)) = restored.then(|| self.restored.may_restore(now)) {
-            plan.wake_at(time);
-            return;
+        for object in applied {
+            let found = live.iter().find(|found| is_called_as(found, object));
+            // This leader saw or wrote it as it should be, or an earlier one of this version did.
+            let was_right = self.known.get(&called(object)) == Some(&Some(fingerprint([object])))
+                || found.is_some_and(|found| claims(found, object));
+            let seen = found.map(|found| text(found, &["metadata", "resourceVersion"]).to_owned());
+            add(Write::Apply { object: object.clone(), seen, restored: was_right }, was_right);
         }
-        plan.writes.extend(deleted);
-        plan.writes.extend(applied.into_iter().map(|object| Write::Apply { object: object.clone(), restored }));
     }
 
     /// How long to wait for the type check; `None` if it is done, or the cluster makes none.
     fn type_check(&mut self, live: &[Value], fingerprint: &str, now: Instant) -> Option<Instant> {
-        if live.iter().filter(|object| !is_binding(object)).all(is_checked) {
+        let unchecked = self.unchecked.take().filter(|(unchecked, _)| unchecked == fingerprint);
+        let is_checked = self.checked.as_deref() == Some(fingerprint)
+            || live.iter().filter(|object| !is_binding(object)).all(is_checked);
+        if is_checked {
             return None;
         }
-        let since = match &self.unchecked {
-            Some((unchecked, since)) if unchecked == fingerprint => *since,
-            _ => now,
-        };
-        self.unchecked = Some((fingerprint.to_owned(), since));
-        Some(since + TYPE_CHECK_LIMIT).filter(|limit| now < *limit)
+        let (_, since) = self.unchecked.insert(unchecked.unwrap_or_else(|| (fingerprint.to_owned(), now)));
+        Some(*since + TYPE_CHECK_LIMIT).filter(|limit| now < *limit)
     }
 }
 
@@ -239,7 +274,7 @@ fn warning(live: &[Value]) -> Option<String> {
     live.iter().filter(|policy| is_checked(policy)).find_map(|policy| {
         let warning = list(policy, &["status", "typeChecking", "expressionWarnings"]).first()?;
         let (field, what) = (text(warning, &["fieldRef"]), text(warning, &["warning"]));
-        Some(format!("the type check warns of {}, so the set is not bound: {field}: {what}", called(policy)))
+        Some(format!("the type check warns of {}: {field}: {what}", called(policy)))
     })
 }
 
@@ -247,20 +282,36 @@ impl Plan {
     fn wake_at(&mut self, time: Instant) {
         self.next = Some(self.next.map_or(time, |next| next.min(time)));
     }
+
+    /// Whether an object is being deleted, and another controller's finalizer keeps it: until then it cannot be written anew.
+    fn waits_for_finalizers(&mut self, live: &[Value]) -> bool {
+        let waiting = live.iter().filter(|object| !is_there(object)).map(|object| {
+            let finalizers: Vec<&str> =
+                list(object, &["metadata", "finalizers"]).iter().filter_map(Value::as_str).collect();
+            format!("{} is being deleted and waits for its finalizers: {}", called(object), finalizers.join(", "))
+        });
+        let before = self.problems.len();
+        self.problems.extend(waiting);
+        self.problems.len() > before
+    }
 }
 
 impl Restored {
-    /// Counts a restoration, or returns when one may begin.
-    fn may_restore(&mut self, now: Instant) -> Result<(), Instant> {
+    /// Until when nothing may be undone.
+    fn pause(&self, now: Instant) -> Option<Instant> {
         let pause = RESTORE_PAUSE.saturating_mul(1 << self.count.min(9)).min(MAX_RESTORE_PAUSE);
-        match self.last {
-            Some(last) if now < last + pause => return Err(last + pause),
-            // After a long time without a restoration the pauses begin anew.
-            Some(last) if now >= last + 2 * MAX_RESTORE_PAUSE => self.count = 0,
-            _ => {}
+        self.last.map(|last| last + pause).filter(|time| now < *time)
+    }
+
+    /// Counts the round in which something was undone, once.
+    fn count(&mut self) {
+        let (last, round) = (self.last, self.round);
+        if last == round {
+            return;
         }
-        (self.count, self.last) = (self.count + 1, Some(now));
-        Ok(())
+        // After a long time the pauses begin anew.
+        let is_long = last.zip(round).is_some_and(|(last, round)| round >= last + 2 * MAX_RESTORE_PAUSE);
+        (self.count, self.last) = (if is_long { 1 } else { self.count + 1 }, round);
     }
 }
 
@@ -334,23 +385,24 @@ fn named(live: &[Value], names: &[String]) -> Vec<Value> {
     live.iter().filter(|object| names.iter().any(|name| name == text(object, &["metadata", "name"]))).cloned().collect()
 }
 
-/// The wanted objects that are missing or differ.
-fn changed<'w>(live: &[Value], wanted: &'w [Value]) -> Vec<&'w Value> {
-    let is_there = |object: &&Value| live.iter().any(|found| is_called_as(found, object) && is_same(found, object));
-    wanted.iter().filter(|object| !is_there(object)).collect()
+/// What to delete, with uid and resourceVersion: bindings before policies. A policy without a binding judges nothing, and a binding
+/// without a policy is a misconfiguration.
+fn deletions<'v>(objects: impl Iterator<Item = &'v Value>) -> Vec<(&'v Value, [String; 2])> {
+    let (bindings, policies): (Vec<_>, Vec<_>) =
+        objects.filter(|object| is_there(object)).partition(|object| is_binding(object));
+    let seen = |object: &Value| ["uid", "resourceVersion"].map(|key| text(object, &["metadata", key]).to_owned());
+    bindings.into_iter().chain(policies).map(|object| (object, seen(object))).collect()
 }
 
-/// Deletes bindings before policies: a policy without a binding judges nothing, and a binding without a policy is a misconfiguration.
-fn deletions<'v>(objects: impl Iterator<Item = &'v Value>) -> Vec<Write> {
-    let (bindings, policies): (Vec<_>, Vec<_>) = objects.partition(|object| is_binding(object));
-    let delete = |object: &Value| Write::Delete {
-        kind: text(object, &["kind"]).to_owned(),
-        name: text(object, &["metadata", "name"]).to_owned(),
-        seen: ["uid", "resourceVersion"].map(|key| text(object, &["metadata", key]).to_owned()),
-    };
-    // One with a finalizer waits for its controller.
-    let is_there = |object: &&Value| text(object, &["metadata", "deletionTimestamp"]).is_empty();
-    bindings.into_iter().chain(policies).filter(is_there).map(delete).collect()
+/// Whether an object is not being deleted.
+fn is_there(object: &Value) -> bool {
+    text(object, &["metadata", "deletionTimestamp"]).is_empty()
+}
+
+/// Whether an object claims the content, the owner and the version of another.
+fn claims(found: &Value, object: &Value) -> bool {
+    let version = |object| text(object, &["metadata", "annotations", annotations::VERSION]);
+    fingerprint([found]) == fingerprint([object]) && version(found) == version(object)
 }
 
 fn is_binding(object: &Value) -> bool {
@@ -361,11 +413,13 @@ fn hash_of(object: &Value) -> &str {
     text(object, &["metadata", "annotations", annotations::POLICY_HASH])
 }
 
-/// The content and the owners of a set.
-fn fingerprint(wanted: &[Value]) -> String {
-    let owners = wanted.iter().flat_map(|object| list(object, &["metadata", "ownerReferences"]));
-    let owners: BTreeSet<&str> = owners.map(|owner| text(owner, &["uid"])).collect();
-    let hashes: BTreeSet<&str> = wanted.iter().map(hash_of).collect();
+/// The content and the owners of objects.
+fn fingerprint<'v>(wanted: impl IntoIterator<Item = &'v Value>) -> String {
+    let (mut hashes, mut owners) = (BTreeSet::new(), BTreeSet::new());
+    for object in wanted {
+        hashes.insert(hash_of(object));
+        owners.extend(list(object, &["metadata", "ownerReferences"]).iter().map(|owner| text(owner, &["uid"])));
+    }
     hashes.into_iter().chain(owners).collect::<Vec<_>>().join(" ")
 }
 

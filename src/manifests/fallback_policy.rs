@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::cel::{self, any_of, quote};
 use super::object::{self, MUTATING, MUTATING_BINDING, SUFFIX};
 use crate::annotations::{self, MetadataField, Override};
-use crate::gang::{self, GroupKeyField, Shape};
+use crate::gang::{self, GangScheduler, GroupKeyField, Shape};
+use crate::ownership::regroup;
 use crate::policy::{DEFAULT_SCHEDULER, Pattern, Policies, Policy};
 use crate::spark::labels;
 
@@ -33,12 +34,12 @@ pub enum Refused {
     Object(#[from] object::Refused),
     /// Volcano without gangs.
     #[error(
-        "Volcano schedules executors of policy {0} without a gang, or an annotation can select that: an ownerReference would then add them to the PodGroup of their driver; expected a gang (gang.enabled, gang.shape), or neither Volcano nor the override scheduler"
+        "Volcano schedules executors of policy {0} without a gang: an ownerReference would add them to the PodGroup of their driver; expected a gang (gang.enabled, gang.shape), or another scheduler"
     )]
     NoGang(String),
     /// A scheduler that groups by the topmost owner.
     #[error(
-        "policy {0} uses a scheduler that groups pods by their topmost owner: if a workload owns the driver, the webhook sets no ownerReference, and the fallback policy cannot check this"
+        "policy {0} uses a scheduler that groups pods by their topmost owner, or allows the override scheduler, which can select it: if a workload owns the driver, the webhook sets no ownerReference, and the fallback policy cannot check this"
     )]
     TopOwner(String),
     /// `scheduler` is set, with several policies or none.
@@ -61,51 +62,72 @@ pub fn names(name: &str) -> [String; 2] {
     [format!("{name}.fallback-owner{SUFFIX}"), format!("{name}.fallback-scheduler{SUFFIX}")]
 }
 
-/// The manifests: each policy with its binding.
-pub fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Value>, Refused> {
-    let all: Vec<&Policy> = policies.listed().iter().collect();
-    // By the policy's type, or by an annotation that may choose the type.
-    let regroups = |policy: &&&Policy| {
-        policy.scheduler.gang_scheduler.groups_by_owner || policy.overrides.contains(&Override::Scheduler)
+/// The manifests, each policy with its binding, and why there is no owner policy, or none for the scheduler: the one for the scheduler
+/// needs the other.
+pub fn manifests(policies: &Policies, parameters: &Parameters) -> (Vec<Value>, Option<Refused>) {
+    let owner = match owner_policy(policies, parameters) {
+        Ok(owner) => owner,
+        Err(refused) => return (Vec::new(), Some(refused)),
     };
-    if let Some(policy) = all.iter().filter(regroups).find(|policy| policy.gang.shape == Shape::Pods) {
-        return Err(Refused::NoGang(policy.name.to_string()));
+    match parameters.scheduler.then(|| scheduler_policy(policies, parameters)) {
+        None => (owner.into(), None),
+        Some(Ok(scheduler)) => (owner.into_iter().chain(scheduler).collect(), None),
+        Some(Err(refused)) => (owner.into(), Some(refused)),
     }
-    if let Some(policy) = all.iter().find(|policy| policy.scheduler.gang_scheduler.harmless_owners.is_some()) {
-        return Err(Refused::TopOwner(policy.name.to_string()));
-    }
-    object::check_name(&parameters.name)?;
-    let [owner, scheduler] = names(&parameters.name);
-    let mut specs = vec![(
-        owner,
-        spec(parameters, &[labels::ROLE_EXECUTOR], &owner_conditions(policies), &[OWNER_PATCH.to_owned()]),
-    )];
-    if parameters.scheduler {
-        let [one] = all.as_slice() else { return Err(Refused::Policies(all.len())) };
-        let name = one.scheduler.name.as_deref().ok_or_else(|| Refused::NoScheduler(one.name.to_string()))?;
-        if one.scheduler.gang_scheduler.groups_by_owner {
-            return Err(Refused::Volcano(one.name.to_string()));
-        }
-        let roles = [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR];
-        let mut second = spec(parameters, &roles, &scheduler_conditions(one), &scheduler_patches(name));
-        let namespaces = cel::requirements(&one.matches.namespace_selector);
-        let pods = cel::requirements(&one.matches.selector_of_pods());
-        for (path, more) in [("namespaceSelector", namespaces), ("objectSelector", pods)] {
-            let pointer = format!("/matchConstraints/{path}/matchExpressions");
-            if let Some(Value::Array(there)) = second.pointer_mut(&pointer) {
-                there.extend(more);
+}
+
+/// The policy that sets the owner.
+fn owner_policy(policies: &Policies, parameters: &Parameters) -> Result<[Value; 2], Refused> {
+    for policy in policies.listed() {
+        let name = policy.scheduler.name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+        for scheduler in regroup::schedulers(name, Some(policy.scheduler.gang_scheduler.kind)) {
+            let is_gang = policy.gang.shape != Shape::Pods && policy.scheduler.gang_scheduler.kind == scheduler.kind;
+            if scheduler.groups_by_owner && !is_gang {
+                return Err(Refused::NoGang(policy.name.to_string()));
+            }
+            if scheduler.harmless_owners.is_some() {
+                return Err(Refused::TopOwner(policy.name.to_string()));
             }
         }
-        specs.push((scheduler, second));
+        if policy.overrides.contains(&Override::Scheduler) {
+            return Err(Refused::TopOwner(policy.name.to_string()));
+        }
     }
-    let mut out = Vec::new();
-    for (name, spec) in specs {
-        object::check_size(&name, &spec)?;
-        let hash = object::hash(&spec);
-        out.push(object::object(MUTATING, &name, &hash, spec));
-        out.push(object::object(MUTATING_BINDING, &name, &hash, json!({"policyName": name})));
+    object::check_name(&parameters.name)?;
+    let [name, _] = names(&parameters.name);
+    with_binding(
+        &name,
+        spec(parameters, &[labels::ROLE_EXECUTOR], &owner_conditions(policies), &[OWNER_PATCH.to_owned()]),
+    )
+}
+
+/// The policy that sets the scheduler.
+fn scheduler_policy(policies: &Policies, parameters: &Parameters) -> Result<[Value; 2], Refused> {
+    let [one] = policies.listed() else { return Err(Refused::Policies(policies.listed().len())) };
+    let scheduler = one.scheduler.name.as_deref().ok_or_else(|| Refused::NoScheduler(one.name.to_string()))?;
+    if one.scheduler.gang_scheduler.groups_by_owner {
+        return Err(Refused::Volcano(one.name.to_string()));
     }
-    Ok(out)
+    let roles = [labels::ROLE_DRIVER, labels::ROLE_EXECUTOR];
+    let mut spec = spec(parameters, &roles, &scheduler_conditions(one), &scheduler_patches(scheduler));
+    let namespaces = cel::requirements(&one.matches.namespace_selector);
+    let pods = cel::requirements(&one.matches.selector_of_pods());
+    for (path, more) in [("namespaceSelector", namespaces), ("objectSelector", pods)] {
+        let pointer = format!("/matchConstraints/{path}/matchExpressions");
+        if let Some(Value::Array(there)) = spec.pointer_mut(&pointer) {
+            there.extend(more);
+        }
+    }
+    let [_, name] = names(&parameters.name);
+    with_binding(&name, spec)
+}
+
+/// A policy and its binding.
+fn with_binding(name: &str, spec: Value) -> Result<[Value; 2], Refused> {
+    object::check_size(name, &spec)?;
+    let hash = object::hash(&spec);
+    let binding = object::object(MUTATING_BINDING, name, &hash, json!({"policyName": name}));
+    Ok([object::object(MUTATING, name, &hash, spec), binding])
 }
 
 /// The owner of an executor: the pod that created it.
@@ -130,29 +152,17 @@ fn owner_conditions(policies: &Policies) -> Vec<(String, String)> {
         ),
         condition(
             "by-one-pod",
-            r#"has(request.userInfo.extra) && ["authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"].all(key, key in request.userInfo.extra && request.userInfo.extra[key].size() == 1) && request.userInfo.extra["authentication.kubernetes.io/pod-name"][0].matches("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$") && request.userInfo.extra["authentication.kubernetes.io/pod-uid"][0].matches("^[A-Za-z0-9-]{1,128}$")"#,
+            &[
+                r#"has(request.userInfo.extra) && ["authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"].all(key, key in request.userInfo.extra && request.userInfo.extra[key].size() == 1) && "#,
+                &cel::is_pod(
+                    r#"request.userInfo.extra["authentication.kubernetes.io/pod-name"][0]"#,
+                    r#"request.userInfo.extra["authentication.kubernetes.io/pod-uid"][0]"#,
+                ),
+            ]
+            .concat(),
         ),
     ];
-    // Volcano groups a pod without a key by its owner: an executor would join its driver's own group.
-    for scheduler in gang::TABLE.iter().filter(|scheduler| scheduler.groups_by_owner) {
-        let own = policies.listed().iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
-        let mut names: Vec<&str> = scheduler
-            .default_name
-            .into_iter()
-            .chain(own.filter_map(|policy| policy.scheduler.name.as_deref()))
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        if let GroupKeyField::Metadata(MetadataField::Annotation, key) = scheduler.group_key {
-            out.push((
-                format!("no-{}-without-a-gang", scheduler.kind),
-                format!(
-                    r#"!has(object.spec.schedulerName) || !(object.spec.schedulerName in {}) || (has(object.metadata.annotations) && "{key}" in object.metadata.annotations && object.metadata.annotations["{key}"] != "")"#,
-                    json!(names)
-                ),
-            ));
-        }
-    }
+    out.extend(gang::TABLE.iter().flat_map(|scheduler| not_regrouped(scheduler, policies)));
     out.extend(not_skipped(policies.listed()));
     // One condition for all patterns: an API server accepts 64 conditions.
     if policies.creators_never().next().is_some() {
@@ -160,6 +170,42 @@ fn owner_conditions(policies: &Policies) -> Vec<(String, String)> {
         out.push(("creators-never".to_owned(), format!("!request.userInfo.username.matches({regex})")));
     }
     out
+}
+
+/// Excludes pods that an owner would move into another group of this scheduler.
+fn not_regrouped(scheduler: &GangScheduler, policies: &Policies) -> Vec<(String, String)> {
+    let own = || policies.listed().iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
+    let mut names: Vec<&str> =
+        scheduler.default_name.into_iter().chain(own().filter_map(|policy| policy.scheduler.name.as_deref())).collect();
+    names.sort_unstable();
+    names.dedup();
+    let placed_by_another =
+        format!("!has(object.spec.schedulerName) || !(object.spec.schedulerName in {})", json!(names));
+    if scheduler.harmless_owners.is_some() {
+        // The owners of the driver are not known.
+        return vec![(format!("not-placed-by-{}", scheduler.kind), placed_by_another)];
+    }
+    let GroupKeyField::Metadata(place, key) = scheduler.group_key else { return Vec::new() };
+    if !scheduler.groups_by_owner {
+        return Vec::new();
+    }
+    // Volcano groups a pod without a key by its owner: an executor would join its driver's own group.
+    let names_one = has_entry(place, key);
+    let mut out =
+        vec![(format!("no-{}-without-a-gang", scheduler.kind), format!("{placed_by_another} || {names_one}"))];
+    if own().next().is_some() {
+        // The webhook adds no key to a pod of another gang.
+        let of_another = scheduler.gang_keys.iter().map(|(place, key)| format!("!{}", has_entry(*place, key)));
+        let of_no_other = of_another.collect::<Vec<_>>().join(" && ");
+        out.push((format!("in-no-other-gang-of-{}", scheduler.kind), format!("{names_one} || {of_no_other}")));
+    }
+    out
+}
+
+/// Whether a pod has a label or annotation that is not empty.
+fn has_entry(place: MetadataField, key: &str) -> String {
+    let map = format!("object.metadata.{}", place.as_str());
+    format!(r#"(has({map}) && "{key}" in {map} && {map}["{key}"] != "")"#)
 }
 
 /// Excludes pods with the skip annotation, if any policy allows it.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::converge::Wanted;
+use super::validating_policy::Slot;
 use super::{fallback_policy, validating_policy};
 use crate::policy::Policies;
 use crate::text::vocabulary;
@@ -45,14 +46,24 @@ impl Installation {
         parts.into_iter().filter(|part| !part.kinds.is_empty()).collect()
     }
 
+    /// The names that its objects can have.
+    pub fn names(&self) -> Vec<String> {
+        let validating = Slot::ALL.into_iter().flat_map(|slot| slot.names(&self.name));
+        let fallback = fallback_policy::names(&self.name);
+        match self.validates() {
+            true if self.falls_back() => validating.chain(fallback).collect(),
+            true => validating.collect(),
+            false => fallback.to_vec(),
+        }
+    }
+
     /// Whether there are validating policies.
     pub fn validates(&self) -> bool {
         self.kinds.contains(&Kind::Validating)
     }
 
-    /// Whether there are fallback policies.
-    pub fn falls_back(&self) -> bool {
-        self.kinds.contains(&Kind::Fallback) || self.kinds.contains(&Kind::FallbackScheduler)
+    fn falls_back(&self) -> bool {
+        self.kinds.iter().any(|kind| *kind != Kind::Validating)
     }
 
     /// The objects that the policy file asks for, and why it asks for none.
@@ -77,18 +88,23 @@ impl Installation {
             };
             fallback_policy::manifests(policies, &parameters)
         });
-        // Those of an earlier file would decide otherwise than the webhook: none is wanted.
-        let fallback = fallback.map(|result| {
-            result.unwrap_or_else(|error| {
-                refused.push(format!("no fallback policies are possible: {error}"));
-                Vec::new()
-            })
+        // That of an earlier file would decide otherwise than the webhook: it is not wanted.
+        let fallback = fallback.map(|(objects, error)| {
+            let what = if objects.is_empty() { "policies are" } else { "policy for the scheduler is" };
+            refused.extend(error.map(|error| format!("no fallback {what} possible: {error}")));
+            objects
         });
         (Wanted { name: self.name.clone(), validating, fallback }, refused)
     }
 }
 
 impl Wanted {
+    /// The same, with the validating policies of an earlier file if none are possible for this one: what was in force stays.
+    pub fn or_earlier(self, earlier: Option<Wanted>) -> Wanted {
+        let validating = self.validating.or_else(|| earlier?.validating);
+        Wanted { validating, ..self }
+    }
+
     /// The same, each object with the owner with which it is deleted, an `ownerReference`.
     pub fn owned_by(mut self, owner: &Value) -> Wanted {
         for object in self.validating.iter_mut().flatten().chain(&mut self.fallback).flatten() {

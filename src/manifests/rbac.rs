@@ -72,11 +72,11 @@ pub enum When {
     Proxying,
     /// With `--admission-policies=validating`.
     Validating,
-    /// The same, unless replicas only compare.
+    /// The same, if `--validating-policy-owner` is given.
     ApplyingValidating,
     /// With `--admission-policies=fallback` or `fallback-scheduler`.
     FallingBack,
-    /// The same, unless replicas only compare.
+    /// The same, if `--fallback-policy-owner` is given.
     ApplyingFallback,
 }
 

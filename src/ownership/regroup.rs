@@ -35,7 +35,7 @@ pub fn by_driver_of(driver: &DriverPod, scheduling: &SchedulingFields) -> bool {
 }
 
 /// The schedulers that may read a pod: by its `schedulerName`, or by the type that its policy gives it.
-fn schedulers(name: &str, kind: Option<&str>) -> impl Iterator<Item = &'static GangScheduler> {
+pub(crate) fn schedulers(name: &str, kind: Option<&str>) -> impl Iterator<Item = &'static GangScheduler> {
     TABLE.iter().copied().filter(move |scheduler| scheduler.default_name == Some(name) || kind == Some(scheduler.kind))
 }
 

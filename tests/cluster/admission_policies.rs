@@ -11,12 +11,13 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use spark_usher::app::App;
-use spark_usher::cluster::policies::{AdmissionPolicies, Owner, live};
+use spark_usher::cluster::policies::{AdmissionPolicies, live};
 use spark_usher::json::text;
 use spark_usher::manifests::installation::{Installation, Kind};
 use spark_usher::manifests::object::{VALIDATING, VALIDATING_BINDING};
 
-/// Which policies a test's replicas manage. The names are the test's own: policies belong to the whole cluster.
+/// Which policies a test's replicas manage. The names are the test's own: policies belong to the whole cluster. They belong to a
+/// ClusterRole that [`create_owner`] creates.
 fn managed(cluster: &Cluster, kinds: &[Kind]) -> AdmissionPolicies {
     AdmissionPolicies {
         installation: Installation {
@@ -26,16 +27,23 @@ fn managed(cluster: &Cluster, kinds: &[Kind]) -> AdmissionPolicies {
             ],
             kinds: kinds.to_vec(),
         },
-        apply: true,
-        owner: None,
+        owner: Some(format!("ClusterRole/{}", cluster.namespace).parse().unwrap()),
         settle: Duration::from_secs(2),
     }
+}
+
+/// Creates the owner of a test's policies. Returns its uid.
+async fn create_owner(cluster: &Cluster) -> String {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": cluster.namespace}, "rules": [],
+    });
+    cluster.create(role).await.uid().unwrap()
 }
 
 /// The objects of this test, by kind and name.
 async fn objects(cluster: &Cluster) -> Vec<Value> {
     let prefix = format!("{}.", cluster.namespace);
-    let all = live(&cluster.client).await.unwrap();
+    let all = live(&cluster.client).await.unwrap().objects;
     all.into_iter().filter(|object| text(object, &["metadata", "name"]).starts_with(&prefix)).collect()
 }
 
@@ -64,6 +72,7 @@ const ENFORCE: &str = "policies: [{name: a, validate: Enforce, queues: [q]}]";
 
 /// A replica that has applied the validating policies of [`ENFORCE`].
 async fn enforcing(cluster: &Cluster) -> App {
+    create_owner(cluster).await;
     let app = cluster.usher_managing(managed(cluster, &[Kind::Validating]), ENFORCE, "one").await;
     assert_become(cluster, &["=enforce-a", "enforce-a"]).await;
     eventually("nothing differs", async || differences(&app) == 0).await;
@@ -151,7 +160,7 @@ async fn older_replica_leaves_what_a_newer_one_wrote_and_reports_it() {
 #[tokio::test]
 async fn replicas_that_only_compare_write_nothing_and_count_differences() {
     let cluster = Cluster::start().await;
-    let settings = AdmissionPolicies { apply: false, ..managed(&cluster, &[Kind::Validating]) };
+    let settings = AdmissionPolicies { owner: None, ..managed(&cluster, &[Kind::Validating]) };
     let app = cluster.usher_managing(settings.clone(), ENFORCE, "one").await;
     eventually("both objects are missing", async || differences(&app) == 2).await;
     assert!(names(&cluster).await.is_empty());
@@ -173,37 +182,32 @@ async fn replicas_that_only_compare_write_nothing_and_count_differences() {
 #[tokio::test]
 async fn objects_belong_to_their_owner_also_when_it_is_created_anew() {
     let cluster = Cluster::start().await;
-    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": cluster.namespace}, "rules": []});
-    let created = cluster.create(role.clone()).await;
-    let owner: Owner = format!("ClusterRole/{}", cluster.namespace).parse().unwrap();
-    let settings = AdmissionPolicies { owner: Some(owner), ..managed(&cluster, &[Kind::Validating]) };
-    let app = cluster.usher_managing(settings, ENFORCE, "one").await;
+    let created = create_owner(&cluster).await;
+    let app = cluster.usher_managing(managed(&cluster, &[Kind::Validating]), ENFORCE, "one").await;
     let owned_by = async |uid: &str| {
         let all = objects(&cluster).await;
         all.len() == 2 && all.iter().all(|object| object["metadata"]["ownerReferences"][0]["uid"] == uid)
     };
-    eventually("both objects have an owner", async || owned_by(&created.uid().unwrap()).await).await;
+    eventually("both objects have an owner", async || owned_by(&created).await).await;
     // As `helm upgrade --force` may do. Where a garbage collector runs, it deletes the policies, and the leader writes them again.
     let roles: Api<ClusterRole> = Api::all(cluster.client.clone());
     roles.delete(&cluster.namespace, &DeleteParams::default()).await.unwrap();
-    let again = cluster.create(role).await;
+    let again = create_owner(&cluster).await;
     // Unless a garbage collector deletes them, the leader sees it with its next poll.
     cluster.reconfigure("one", "policies: [{name: b, validate: Enforce, queues: [q]}]");
-    eventually("both have the new owner", async || owned_by(&again.uid().unwrap()).await).await;
+    eventually("both have the new owner", async || owned_by(&again).await).await;
     app.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn fallback_follows_the_policy_file_and_nothing_is_written_without_its_owner() {
     let cluster = Cluster::start().await;
-    let owner: Owner = format!("ClusterRole/{}", cluster.namespace).parse().unwrap();
-    let settings = AdmissionPolicies { owner: Some(owner), ..managed(&cluster, &[Kind::FallbackScheduler]) };
+    let settings = managed(&cluster, &[Kind::FallbackScheduler]);
     let yunikorn = "policies: [{name: y, scheduler: {type: yunikorn}, queue: root.a}]";
     let app = cluster.usher_managing(settings, yunikorn, "one").await;
     eventually("the missing owner is reported", async || differences(&app) == 5).await;
     assert!(names(&cluster).await.is_empty());
-    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": cluster.namespace}, "rules": []});
-    cluster.create(role).await;
+    create_owner(&cluster).await;
     cluster.reconfigure("one", &yunikorn.replace("root.a", "root.b"));
     let both = ["=fallback-owner", "=fallback-scheduler", "fallback-owner", "fallback-scheduler"];
     assert_become(&cluster, &both).await;
@@ -222,6 +226,7 @@ async fn fallback_follows_the_policy_file_and_nothing_is_written_without_its_own
 #[tokio::test]
 async fn no_request_is_unjudged_while_the_policy_file_changes() {
     let Some(cluster) = Cluster::start_evaluating().await else { return };
+    create_owner(&cluster).await;
     let settings = AdmissionPolicies { settle: Duration::from_secs(10), ..managed(&cluster, &[Kind::Validating]) };
     let app = cluster.usher_managing(settings, ENFORCE, "one").await;
     assert_become(&cluster, &["=enforce-a", "enforce-a"]).await;
@@ -252,8 +257,8 @@ async fn no_request_is_unjudged_while_the_policy_file_changes() {
     println!("{requests} requests were denied while the file changed");
 }
 
-/// The policies of 200 teams, each with a selector of pods: their size, and on a real API server the verdicts about the last teams. Prints
-/// how long it takes to create the objects and to judge a pod.
+/// The leader applies the policies of 200 teams, each with a selector of pods: their size, and on a real API server the verdicts about the
+/// last teams while no replica runs. Prints how long it takes to apply the objects and to judge a pod.
 #[tokio::test]
 async fn policies_of_two_hundred_teams_are_applied() {
     let cluster = Cluster::start().await;
@@ -268,9 +273,6 @@ async fn policies_of_two_hundred_teams_are_applied() {
         })
         .collect();
     let file = format!("policies: [{}]", policies.join(", "));
-    let policies = spark_usher::config::from_text(&policy_file(&file)).unwrap().policies;
-    let (wanted, _) = managed(&cluster, &[Kind::Validating]).installation.wanted(&policies, &cluster.account().await);
-    let [first, _] = wanted.validating.unwrap();
     let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;
     let by_driver = cluster.client_of_pod(&driver).await;
     let of_team = |number: u32, queue: &str| {
@@ -285,13 +287,16 @@ async fn policies_of_two_hundred_teams_are_applied() {
         begun.elapsed() / 50
     };
     let before = fifty().await;
-    for manifest in &first {
-        let begun = std::time::Instant::now();
-        cluster.create_admission_policy(manifest).await;
-        let size = manifest.to_string().len();
-        if manifest["kind"] == VALIDATING {
-            println!("{}: {size} bytes, created in {:?}", text(manifest, &["metadata", "name"]), begun.elapsed());
-        }
+    create_owner(&cluster).await;
+    let begun = std::time::Instant::now();
+    let app = cluster.usher_managing(managed(&cluster, &[Kind::Validating]), &file, "one").await;
+    assert_become(&cluster, &["=audit-a", "=enforce-a", "=warn-a", "audit-a", "enforce-a", "warn-a"]).await;
+    eventually("nothing differs", async || differences(&app) == 0).await;
+    println!("the replica started and the set was complete after {:?}", begun.elapsed());
+    app.stop().await.unwrap();
+    for object in objects(&cluster).await.iter().filter(|object| object["kind"] == VALIDATING) {
+        let size = object["spec"].to_string().len();
+        println!("{}: {size} bytes", text(object, &["metadata", "name"]));
         assert!(size <= 300_000, "{size}");
     }
     if !cluster.is_real() {

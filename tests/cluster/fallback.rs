@@ -3,13 +3,14 @@
 //! The `cel` crate evaluates the conditions and the owner. A real kube-apiserver, if `KUBEBUILDER_ASSETS` is set, checks what the
 //! crate cannot: the JSONPatch literal, and that an API server accepts the policy.
 
-use crate::support::attackers::{attackers, objects};
+use crate::support::attackers::{self, attackers};
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::*;
 use cel::{Context, Program};
+use kube::api::PostParams;
 use serde_json::{Value, json};
-use spark_usher::annotations::Override;
-use spark_usher::gang::Shape;
+use spark_usher::annotations::{MetadataField, Override};
+use spark_usher::gang::{self, Shape};
 use spark_usher::manifests::fallback_policy::{Parameters, Refused, manifests};
 use spark_usher::policy::{Match, Pattern, Policies, Policy};
 use spark_usher::reason::Reason;
@@ -19,6 +20,13 @@ fn parameters(scheduler: bool) -> Parameters {
     let namespaces = json!([{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]);
     let namespaces = namespaces.as_array().unwrap().clone();
     Parameters { name: "spark-usher".to_owned(), namespaces, scheduler }
+}
+
+/// The policies and bindings of a file for which they are possible.
+fn objects(policies: &Policies, scheduler: bool) -> Vec<Value> {
+    let (objects, refused) = manifests(policies, &parameters(scheduler));
+    assert_eq!(refused, None);
+    objects
 }
 
 fn volcano() -> Policies {
@@ -73,7 +81,7 @@ fn would_regroup(review: &Value) -> bool {
 #[test]
 fn fallback_and_webhook_agree_on_every_recorded_review() {
     for policies in [Policies::default(), volcano(), only(policy("yunikorn"))] {
-        let policy = &manifests(&policies, &parameters(false)).unwrap()[0];
+        let policy = &objects(&policies, false)[0];
         let mut owned = 0;
         for (name, review) in all_recorded() {
             let fallback_owner = owner(policy, &review);
@@ -92,9 +100,9 @@ fn fallback_and_webhook_agree_on_every_recorded_review() {
 fn fallback_and_webhook_agree_on_every_attack() {
     let mut cases = 0;
     for policies in [Policies::default(), volcano()] {
-        let policy = &manifests(&policies, &parameters(false)).unwrap()[0];
+        let policy = &objects(&policies, false)[0];
         for (who, requester) in attackers() {
-            for (what, object) in objects() {
+            for (what, object) in attackers::objects() {
                 for object in [object.clone(), object.spec("schedulerName", "volcano")] {
                     let review = review(&object.0, requester.clone());
                     let fallback_owner = owner(policy, &review);
@@ -119,22 +127,89 @@ fn unsupported_policies_are_rejected_and_skipped_pods_get_no_owner() {
         policy.gang.shape = Shape::Pods;
         policy
     };
-    assert_eq!(manifests(&only(no_gang()), &parameters(false)).unwrap_err(), Refused::NoGang("batch".into()));
+    let refused = |policies: &Policies, scheduler| manifests(policies, &parameters(scheduler)).1;
+    assert_eq!(refused(&only(no_gang()), false), Some(Refused::NoGang("batch".into())));
+    assert_eq!(refused(&only(policy("kai")), false), Some(Refused::TopOwner("batch".into())));
+    // By the name alone, and by an annotation of the driver.
+    let named = |kind, name: &str| {
+        let mut policy = policy(kind);
+        policy.scheduler.name = Some(name.into());
+        only(policy)
+    };
+    assert_eq!(refused(&named("kueue", "volcano"), false), Some(Refused::NoGang("batch".into())));
+    assert_eq!(refused(&named("coscheduling", "kai-scheduler"), false), Some(Refused::TopOwner("batch".into())));
+    let chosen = Policy { overrides: [Override::Scheduler].into(), ..policy("yunikorn") };
+    assert_eq!(refused(&only(chosen), false), Some(Refused::TopOwner("batch".into())));
+    assert!(manifests(&only(policy("kai")), &parameters(true)).0.is_empty());
+    let accounts: Vec<String> =
+        (0..1000).map(|number| format!("system:serviceaccount:{}:{number}", "n".repeat(80))).collect();
+    let accounts: Vec<&str> = accounts.iter().map(String::as_str).collect();
+    let text = refused(&only_never(policy("yunikorn"), &accounts), false).unwrap().to_string();
+    assert!(
+        text.contains("expression creators-never of spark-usher.fallback-owner.spark-usher.io would have"),
+        "{text}"
+    );
+
+    // The policy of the owner goes on without that of the scheduler.
     let two =
         Policies::new(vec![policy("yunikorn"), Policy { name: "b".into(), ..policy("coscheduling") }], Vec::new());
-    assert_eq!(manifests(&only(policy("kai")), &parameters(false)).unwrap_err(), Refused::TopOwner("batch".into()));
-    assert_eq!(manifests(&two, &parameters(true)).unwrap_err(), Refused::Policies(2));
-    assert_eq!(manifests(&Policies::default(), &parameters(true)).unwrap_err(), Refused::Policies(0));
-    assert_eq!(manifests(&only(policy("kueue")), &parameters(true)).unwrap_err(), Refused::NoScheduler("batch".into()));
-    assert_eq!(manifests(&volcano(), &parameters(true)).unwrap_err(), Refused::Volcano("batch".into()));
-    assert_eq!(manifests(&two, &parameters(false)).unwrap().len(), 2);
+    for (policies, reason) in [
+        (&two, Refused::Policies(2)),
+        (&Policies::default(), Refused::Policies(0)),
+        (&only(policy("kueue")), Refused::NoScheduler("batch".into())),
+        (&volcano(), Refused::Volcano("batch".into())),
+    ] {
+        let (owner, refused) = manifests(policies, &parameters(true));
+        assert_eq!((refused, owner), (Some(reason), objects(policies, false)));
+    }
 
     let skipping =
         Policies::new(vec![Policy { overrides: [Override::Skip].into(), ..policy("coscheduling") }], Vec::new());
-    let policy = &manifests(&skipping, &parameters(false)).unwrap()[0];
+    let policy = &objects(&skipping, false)[0];
     let sent = |pod: PodBuilder| pod.created_by_pod("nb-driver", DRIVER_UID);
     assert_eq!(owner(policy, &sent(executor(1).annotation("spark-usher.io/skip", "true"))), None);
     assert!(owner(policy, &sent(executor(1).annotation("other", "true"))).is_some());
+}
+
+/// Whatever scheduler, gang and workload an executor and its driver have: the owner that the fallback sets, the webhook sets.
+#[test]
+fn fallback_sets_no_owner_that_webhook_would_withhold() {
+    let (mut cases, mut owned) = (0, 0);
+    for row in gang::TABLE {
+        let policies = only(policy(row.kind));
+        let (fallback, _) = manifests(&policies, &parameters(false));
+        let Some(fallback) = fallback.first() else { continue };
+        for named in gang::TABLE.iter().map(|row| row.default_name) {
+            let placed = |pod: PodBuilder| named.into_iter().fold(pod, |pod, name| pod.spec("schedulerName", name));
+            let with_keys = || {
+                gang::keys().map(|(place, key)| match place {
+                    MetadataField::Label => executor(1).label(key, "mine"),
+                    MetadataField::Annotation => executor(1).annotation(key, "mine"),
+                })
+            };
+            let driver = || placed(driver());
+            let drivers = [
+                None,
+                Some(driver()),
+                Some(driver().owned_by("Job", "j", "j1")),
+                Some(driver().spec("schedulerName", "x")),
+            ];
+            for (driver, pod) in drivers.iter().flat_map(|driver| with_keys().map(move |pod| (driver, placed(pod)))) {
+                let snapshot = snapshot_with(driver.as_slice());
+                let review = pod.created_by_pod("nb-driver", DRIVER_UID);
+                let set = owner(fallback, &review);
+                cases += 1;
+                if set.is_some() {
+                    let answered = answer(&review, &snapshot, &policies);
+                    let owners = &answered.object["metadata"]["ownerReferences"];
+                    assert_eq!(owners[0]["uid"], DRIVER_UID, "{} {named:?} {driver:?} {pod:?}", row.kind);
+                    owned += 1;
+                }
+            }
+        }
+    }
+    println!("{owned} of {cases} executors get an owner from the fallback");
+    assert!(owned * 2 > cases, "{owned} of {cases}");
 }
 
 /// Applies the scheduler's policy, as the API server does.
@@ -156,7 +231,7 @@ fn webhook_result_is_same_with_and_without_scheduler_of_fallback() {
         overrides: [Override::Skip].into(),
         ..policy("yunikorn")
     });
-    let all = manifests(&policies, &parameters(true)).unwrap();
+    let all = objects(&policies, true);
     assert_eq!(all.len(), 4);
     let scheduler = &all[2];
     let text = scheduler.to_string();
@@ -195,10 +270,17 @@ fn webhook_result_is_same_with_and_without_scheduler_of_fallback() {
 #[tokio::test]
 async fn real_api_server_accepts_fallback_and_sets_owner_of_executors() {
     let Some(cluster) = Cluster::start_evaluating().await else { return };
+    // It compiles what the crate evaluates in the other tests.
+    for policies in [Policies::default(), volcano()] {
+        for manifest in objects(&policies, false) {
+            let (api, object) = cluster.admission_policy(&manifest);
+            api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await.unwrap();
+        }
+    }
     let team = Match { namespaces: vec![Pattern::new("t-*")], ..Match::everything() };
     let one = Policy { queue: Some("root.a".into()), matches: team, ..policy("yunikorn") };
     let policies = only_never(one, &["system:serviceaccount:*:syncer"]);
-    for manifest in manifests(&policies, &parameters(true)).unwrap() {
+    for manifest in objects(&policies, true) {
         cluster.create_admission_policy(&manifest).await;
     }
     let driver = cluster.pod_by(&cluster.client, &pod("nb-driver").driver_of(APP)).await;

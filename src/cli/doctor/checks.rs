@@ -10,7 +10,7 @@ use kube::core::{Selector, SelectorExt};
 use serde_json::Value;
 
 use super::finding::{Finding, readable};
-use super::gather::{Facts, Part, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
+use super::gather::{Admission, Facts, Part, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
 use crate::cluster::lease::{UNSEEN_ANNOTATION, WITHHELD_ANNOTATION};
 use crate::gang::early_pods::{self, Version};
 use crate::json::{at, controller, entries, list, text};
@@ -443,7 +443,7 @@ fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding
     let openshift = facts.served.as_ref().is_ok_and(|served| served.iter().any(|api| api == "config.openshift.io/v1"));
     let refused = facts.adoptions_refused.as_ref().is_ok_and(|refused| refused.is_some());
     let enforced = openshift || refused;
-    let admission = facts.admission.as_ref();
+    let has = |is_meant: &dyn Fn(&Admission) -> bool| facts.admission.iter().any(is_meant);
     let lacking = all.iter().filter(|(permission, _, given)| {
         let needed = match permission.when {
             When::Always => true,
@@ -458,14 +458,10 @@ fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding
                 policies.is_some_and(|policies| policies.recovery.may_act(RecoveryRule::Terminating))
             }
             When::Managed => managed,
-            When::Validating => admission.is_some_and(|admission| admission.installation.validates()),
-            When::ApplyingValidating => {
-                admission.is_some_and(|admission| admission.applies && admission.installation.validates())
-            }
-            When::FallingBack => admission.is_some_and(|admission| admission.installation.falls_back()),
-            When::ApplyingFallback => {
-                admission.is_some_and(|admission| admission.applies && admission.installation.falls_back())
-            }
+            When::Validating => has(&|part| part.installation.validates()),
+            When::ApplyingValidating => has(&|part| part.installation.validates() && part.owner.is_some()),
+            When::FallingBack => has(&|part| !part.installation.validates()),
+            When::ApplyingFallback => has(&|part| !part.installation.validates() && part.owner.is_some()),
             When::Proxying => {
                 policies.is_some_and(|policies| policies.recovery.driver_view.access == DriverAccess::Proxy)
             }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::finding::Found;
 use crate::annotations;
 use crate::cluster::client::Brief;
+use crate::cluster::policies::Live;
 use crate::cluster::view::resource;
 use crate::cluster::vouching::{self, Vouching};
 use crate::json::{at, entries, list, text};
@@ -72,13 +73,13 @@ pub(super) struct Facts {
     /// What may vouch for signatures; `None` if the installation signs nothing.
     pub(super) vouching: Option<Vouching>,
     /// The admission policies that the replicas manage.
-    pub(super) admission: Option<Admission>,
+    pub(super) admission: Vec<Admission>,
     /// The objects of the creator policy that exist.
     pub(super) creator_objects: Found<Vec<Value>>,
     /// The user name of spark-usher's account.
     pub(super) account: String,
     /// spark-usher's ValidatingAdmissionPolicies and their bindings.
-    pub(super) policy_objects: Found<Vec<Value>>,
+    pub(super) policy_objects: Found<Live>,
     pub(super) trial: Found<Trial>,
     /// `group/version` of every served API.
     pub(super) served: Found<Vec<String>>,
@@ -165,7 +166,7 @@ impl Facts {
             namespaces: not_read(),
             spark_pods: not_read(),
             vouching: None,
-            admission: None,
+            admission: Vec::new(),
             account: String::new(),
             creator_objects: not_read(),
             policy_objects: not_read(),
@@ -305,8 +306,8 @@ impl Facts {
         let pod = self.pod();
         let named = |name: &str| vec![argument(&pod, name)];
         let of_installation = |names: fn(&str) -> Vec<String>| -> Vec<Option<String>> {
-            let admission = self.admission.iter();
-            admission.flat_map(|admission| names(&admission.installation.name)).map(Some).collect()
+            let admission = self.admission.first();
+            admission.map(|admission| names(&admission.installation.name)).into_iter().flatten().map(Some).collect()
         };
         let mut all = Vec::new();
         for mut permission in rbac::all() {
@@ -448,25 +449,28 @@ pub(super) fn argument(pod: &Value, name: &str) -> Option<String> {
     found.next_back().map(str::to_owned)
 }
 
-/// The admission policies that the replicas of an installation manage, by their arguments.
+/// Admission policies that the replicas of an installation manage, by their arguments.
 #[derive(Clone, Debug)]
 pub(super) struct Admission {
+    /// The validating policies alone, or the fallback alone.
     pub(super) installation: Installation,
-    /// Whether the leader applies them.
-    pub(super) applies: bool,
+    /// The object to which those that the leader applies belong, KIND/NAME. `None`: an administrator applies them.
+    pub(super) owner: Option<String>,
 }
 
-fn admission(pod: &Value) -> Option<Admission> {
-    let args = list(pod, &["containers"]).iter().flat_map(|container| list(container, &["args"]));
-    let applies = !args.filter_map(Value::as_str).any(|arg| arg == "--compare-policies-only");
-    let kinds = argument(pod, "--admission-policies")?;
+fn admission(pod: &Value) -> Vec<Admission> {
+    let Some(kinds) = argument(pod, "--admission-policies") else { return Vec::new() };
     let namespaces = argument(pod, "--admission-policy-namespaces").and_then(|text| serde_json::from_str(&text).ok());
     let installation = Installation {
         name: argument(pod, "--admission-policy-names").unwrap_or_else(|| creator_policy::NAME.to_owned()),
         namespaces: namespaces.unwrap_or_else(|| except(&["kube-system".to_owned()])),
         kinds: kinds.split(',').filter_map(Kind::of).collect(),
     };
-    Some(Admission { installation, applies })
+    let parts = installation.parts().into_iter().map(|installation| {
+        let owner = if installation.validates() { "--validating-policy-owner" } else { "--fallback-policy-owner" };
+        Admission { owner: argument(pod, owner), installation }
+    });
+    parts.collect()
 }
 
 pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {

@@ -4,11 +4,13 @@ use serde_json::Value;
 
 use super::finding::{Finding, readable};
 use super::gather::{Admission, Facts};
-use crate::json::text;
+use crate::annotations::MANAGED_BY;
+use crate::cluster::policies::Live;
+use crate::json::{list, text};
 use crate::manifests::called;
 use crate::manifests::converge::compare;
 use crate::manifests::installation::{Installation, Kind};
-use crate::manifests::object::is_validating;
+use crate::manifests::object::{GROUP, is_validating};
 use crate::manifests::validating_policy::Slot;
 use crate::policy::{Policies, Validate};
 
@@ -34,8 +36,8 @@ pub(super) fn creator_policy(facts: &Facts, out: &mut Vec<Finding>) {
         Err(reason) => Finding::warning(
             format!("decisions are not signed, and no signature is believed: {reason}"),
             format!(
-                "run helm upgrade, or spark-usher policy --creator --account {} | kubectl apply -f -",
-                facts.account
+                "run helm upgrade, or spark-usher policy --creator --name {} --account {} | kubectl apply -f -",
+                vouching.policy, facts.account
             ),
         ),
     });
@@ -47,42 +49,79 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
     else {
         return;
     };
-    let parts = facts.admission.as_ref().map(|admission| admission.installation.parts()).unwrap_or_default();
-    let is_managed =
-        |object: &&Value| parts.iter().any(|part| part.validates() == is_validating(text(object, &["kind"])));
-    let unmanaged: Vec<String> = live.iter().filter(|object| !is_managed(object)).map(called).collect();
+    let unmanaged: Vec<&Value> = live.objects.iter().filter(|object| is_unmanaged(object, &facts.admission)).collect();
     if !unmanaged.is_empty() {
+        let names: Vec<String> = unmanaged.iter().map(|object| called(object)).collect();
         out.push(Finding::warning(
-            format!("admission policies that no replica of this installation manages: {}", unmanaged.join(", ")),
-            format!("kubectl delete {}, unless they belong to another installation", unmanaged.join(" ")),
+            format!("admission policies that no replica of this installation manages: {}", names.join(", ")),
+            format!("{}, unless they belong to another installation", deletion(&unmanaged)),
         ));
     }
-    let Some(Admission { applies, .. }) = &facts.admission else {
-        if live.is_empty() && policies.iter().any(|policy| policy.validate == Validate::Enforce) {
-            out.push(Finding::ok(
-                "validate: Enforce requires a running replica; with validatingPolicy.enabled the API server enforces it without one",
-            ));
-        }
-        return;
-    };
-    for part in &parts {
-        let what = if part.validates() { "ValidatingAdmissionPolicies" } else { "fallback policies" };
-        let (wanted, refused) = part.wanted(policies, &facts.account);
-        let (found, surplus) = compare(live, &wanted, (!applies).then_some(Slot::A));
-        let problems = [refused, found].concat();
-        out.push(if problems.is_empty() {
-            Finding::ok(format!("the {what} are those of the policy file"))
-        } else if *applies {
-            Finding::warning(
-                problems.join("; "),
-                "the leader applies them within a minute of a change; its log says what prevents it",
-            )
-        } else {
-            let surplus = surplus.iter().map(|object| format!("kubectl delete {}", called(object)));
-            let commands: Vec<String> = std::iter::once(command(part, &facts.account)).chain(surplus).collect();
-            Finding::warning(problems.join("; "), commands.join("; "))
-        });
+    if facts.admission.is_empty()
+        && live.objects.is_empty()
+        && policies.iter().any(|policy| policy.validate == Validate::Enforce)
+    {
+        out.push(Finding::ok(
+            "validate: Enforce requires a running replica; with validatingPolicy.enabled the API server enforces it without one",
+        ));
     }
+    for part in &facts.admission {
+        out.push(compared(part, live, policies, &facts.account));
+    }
+}
+
+/// Compares the policies of a part of an installation with the policy file.
+fn compared(part: &Admission, live: &Live, policies: &Policies, account: &str) -> Finding {
+    let Admission { installation, owner } = part;
+    let what = if installation.validates() { "ValidatingAdmissionPolicies" } else { "fallback policies" };
+    if let Some(kind) = live.unserved.iter().find(|kind| is_validating(kind) == installation.validates()) {
+        return Finding::warning(
+            format!("there are no {what}: this cluster does not serve {kind} in {GROUP}/v1"),
+            "upgrade the cluster, or disable them in the values of the chart",
+        );
+    }
+    let (wanted, refused) = installation.wanted(policies, account);
+    let (found, surplus) = compare(&live.objects, &wanted, owner.is_none().then_some(Slot::A));
+    let problems = [refused.clone(), found].concat();
+    if problems.is_empty() {
+        return Finding::ok(format!("the {what} are those of the policy file"));
+    }
+    let remedy = match owner {
+        Some(_) => "the leader applies them within a minute of a change; its log says what prevents it".to_owned(),
+        None if !refused.is_empty() => "change the policy file as expected, and run doctor again".to_owned(),
+        None if surplus.is_empty() => command(installation, account),
+        // Every API server must have seen the new ones.
+        None => format!(
+            "{} && sleep 10 && {}",
+            command(installation, account),
+            deletion(&surplus.iter().collect::<Vec<_>>())
+        ),
+    };
+    Finding::warning(problems.join("; "), remedy)
+}
+
+/// Whether an object belongs neither to this installation nor, as far as is known, to another one: one that a leader applied has an owner,
+/// with which it is deleted.
+fn is_unmanaged(object: &Value, parts: &[Admission]) -> bool {
+    let name = text(object, &["metadata", "name"]);
+    let is_ours = parts.iter().any(|part| part.installation.names().iter().any(|ours| ours == name));
+    let owners = list(object, &["metadata", "ownerReferences"]);
+    let of_part = |owner: &Value| {
+        let owner = format!("{}/{}", text(owner, &["kind"]), text(owner, &["name"]));
+        parts.iter().any(|part| part.owner.as_ref() == Some(&owner))
+    };
+    let of_release = text(object, &["metadata", "labels", MANAGED_BY]) == "Helm";
+    !is_ours && !of_release && (owners.is_empty() || owners.iter().any(of_part))
+}
+
+/// The command that deletes objects: bindings first.
+fn deletion(objects: &[&Value]) -> String {
+    let mut names: Vec<String> = objects
+        .iter()
+        .map(|object| format!("{}/{}", text(object, &["kind"]), text(object, &["metadata", "name"])))
+        .collect();
+    names.sort_by_key(|name| !name.contains("Binding/"));
+    format!("kubectl delete {}", names.join(" "))
 }
 
 /// How to apply the policies of a part of an installation.

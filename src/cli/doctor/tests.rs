@@ -58,9 +58,9 @@ fn healthy() -> Facts {
         mutating: Ok(vec![configuration("00-spark-usher", &webhook("mutate.spark-usher.io", authority.pem()))]),
         validating: Ok(vec![configuration("spark-usher", &webhook("validate.spark-usher.io", authority.pem()))]),
         volcano_images: Ok(Vec::new()),
-        policy_objects: Ok(Vec::new()),
+        policy_objects: Ok(crate::cluster::policies::Live::default()),
         creator_objects: Ok(creator_policy("system:serviceaccount:spark-usher:spark-usher")),
-        admission: None,
+        admission: Vec::new(),
         vouching: Some(Vouching { policy: "spark-usher".into(), settle: SETTLE, client_certificates: false }),
         account: "system:serviceaccount:spark-usher:spark-usher".into(),
         namespaces: Ok(["spark-usher", "kube-system", "team-a"].map(namespace).into()),
@@ -334,6 +334,7 @@ fn kai_drivers_controlled_by_other_kinds_yield_warning() {
 #[test]
 fn admission_policies_that_differ_from_policy_file_yield_warning() {
     use super::gather::Admission;
+    use crate::cluster::policies::Live;
     use crate::manifests::installation::{Installation, Kind};
     let installation =
         || Installation { name: "spark-usher".into(), namespaces: Vec::new(), kinds: Kind::ALL.to_vec() };
@@ -342,15 +343,16 @@ fn admission_policies_that_differ_from_policy_file_yield_warning() {
         let (wanted, refused) = installation().wanted(&policies, &facts.account);
         let [first, _] = wanted.validating.unwrap();
         // Volcano, and a fallback that would set the scheduler.
-        assert!(refused[0].contains("no fallback policies are possible"), "{refused:?}");
-        assert_eq!(wanted.fallback, Some(Vec::new()));
+        assert!(refused[0].contains("no fallback policy for the scheduler is possible"), "{refused:?}");
+        assert_eq!(wanted.fallback.map(|objects| objects.len()), Some(2), "that of the owner is");
         first
     };
-    let managing = |applies| {
+    let managing = |applies: bool| {
         let mut facts = healthy();
         let installation = Installation { kinds: vec![Kind::Validating], ..installation() };
-        facts.admission = Some(Admission { installation, applies });
-        facts.policy_objects = Ok(generated(&facts));
+        let owner = applies.then(|| "ClusterRole/spark-usher-validating-policies".to_owned());
+        facts.admission = vec![Admission { installation, owner }];
+        facts.policy_objects = Ok(Live { objects: generated(&facts), unserved: Vec::new() });
         facts
     };
     let mut facts = managing(true);
@@ -366,28 +368,46 @@ fn admission_policies_that_differ_from_policy_file_yield_warning() {
     facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Warn}")));
     warned(&facts, "ValidatingAdmissionPolicy spark-usher.warn-a.spark-usher.io is missing");
     let fixes: Vec<String> = examine(&facts).into_iter().map(|finding| finding.fix).collect();
-    let deletes = "kubectl delete ValidatingAdmissionPolicy spark-usher.audit-a.spark-usher.io";
-    assert!(
-        fixes
-            .iter()
-            .any(|fix| fix.contains(deletes) && !fix.contains("delete ValidatingAdmissionPolicy spark-usher.warn")),
-        "{fixes:#?}"
-    );
+    let deletes = " && sleep 10 && kubectl delete ValidatingAdmissionPolicyBinding/spark-usher.audit-a.spark-usher.io ValidatingAdmissionPolicy/spark-usher.audit-a.spark-usher.io";
+    assert!(fixes.iter().any(|fix| fix.ends_with(deletes)), "{fixes:#?}");
     let mut facts = managing(false);
-    facts.policy_objects.as_mut().unwrap()[1]["spec"]["validationActions"] = json!(["Warn"]);
+    facts.policy_objects.as_mut().unwrap().objects[1]["spec"]["validationActions"] = json!(["Warn"]);
     let name = "ValidatingAdmissionPolicyBinding spark-usher.audit-a.spark-usher.io";
     warned(&facts, &format!("{name} differs from the generated one"));
     let remedies: Vec<String> = examine(&facts).into_iter().map(|finding| finding.fix).collect();
     let command =
         "spark-usher policy --validating --account system:serviceaccount:spark-usher:spark-usher --name spark-usher";
     assert!(remedies.iter().any(|remedy| remedy.starts_with(command)), "{remedies:#?}");
-    facts.policy_objects = Ok(Vec::new());
+    facts.policy_objects = Ok(Live::default());
     warned(&facts, &format!("{name} is missing"));
     facts.policy_objects = Err("validatingadmissionpolicies is forbidden".into());
     unchecked(&facts, "validatingadmissionpolicies is forbidden");
     facts.policy_objects = managing(true).policy_objects;
-    facts.admission = None;
+    facts.admission = Vec::new();
     warned(&facts, "that no replica of this installation manages: ValidatingAdmissionPolicy spark-usher.audit-a");
+    let fixes: Vec<String> = examine(&facts).into_iter().map(|finding| finding.fix).collect();
+    assert!(fixes.iter().any(|fix| fix.contains("ValidatingAdmissionPolicy/spark-usher.audit-a")), "{fixes:#?}");
+    // Of another name: those without an owner, and those of our owner. What another leader or release has is theirs.
+    let mut facts = managing(true);
+    let other = |owner: &str, label: &str| {
+        let owner = owner.split_once('/').map(|(kind, name)| json!({"kind": kind, "name": name}));
+        let owners: Vec<Value> = owner.into_iter().collect();
+        json!({"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "old.enforce-a.spark-usher.io",
+            "ownerReferences": owners, "labels": {"app.kubernetes.io/managed-by": label}}})
+    };
+    for (owner, label, is_reported) in [
+        ("", "", true),
+        ("ClusterRole/spark-usher-validating-policies", "spark-usher", true),
+        ("ClusterRole/other-validating-policies", "spark-usher", false),
+        ("", "Helm", false),
+    ] {
+        facts.policy_objects.as_mut().unwrap().objects.push(other(owner, label));
+        let text = "no replica of this installation manages: ValidatingAdmissionPolicy old.enforce-a";
+        assert_eq!(examine(&facts).iter().any(|finding| finding.what.contains(text)), is_reported, "{owner} {label}");
+        facts.policy_objects.as_mut().unwrap().objects.pop();
+    }
+    facts.policy_objects.as_mut().unwrap().unserved = vec!["ValidatingAdmissionPolicyBinding"];
+    warned(&facts, "this cluster does not serve ValidatingAdmissionPolicyBinding");
     let mut facts = healthy();
     facts.policy = Ok(Policy::Text(POLICY.replace("}}", "}, validate: Enforce}")));
     assert!(examine(&facts).iter().any(|finding| finding.what.contains("requires a running replica")));

@@ -1,7 +1,9 @@
 //! Plans on a cluster that does what they say.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::installation::{Installation, Kind};
@@ -27,16 +29,27 @@ fn wanted(policies: &str) -> Wanted {
 struct Cluster {
     objects: BTreeMap<(String, String), Value>,
     memory: Memory,
+    began: Instant,
     now: Instant,
     /// Whether a controller checks types.
     checks: bool,
     writes: u64,
+    /// When what an object decides was written last: an API server may see the old one for [`SETTLE`].
+    written: BTreeMap<(String, String), Instant>,
 }
 
 impl Cluster {
     fn new() -> Cluster {
-        let memory = Memory::new(SETTLE);
-        Cluster { objects: BTreeMap::new(), memory, now: clock::instant(), checks: true, writes: 0 }
+        let (memory, began) = (Memory::new(SETTLE), clock::instant());
+        Cluster {
+            objects: BTreeMap::new(),
+            memory,
+            began,
+            now: began,
+            checks: true,
+            writes: 0,
+            written: BTreeMap::new(),
+        }
     }
 
     fn live(&self) -> Vec<Value> {
@@ -60,21 +73,28 @@ impl Cluster {
 
     fn write(&mut self, write: &Write) {
         self.writes += 1;
+        self.memory.wrote(write);
         let (kind, name) = write.subject();
         let key = (kind.to_owned(), name.to_owned());
         match write {
             Write::Delete { .. } => assert!(self.objects.remove(&key).is_some(), "{key:?} does not exist"),
             Write::Apply { object, .. } => {
                 let mut object = object.clone();
-                let generation = |object: &Value| object["metadata"]["generation"].as_i64().unwrap_or_default();
-                let next = self.objects.get(&key).map_or(0, generation) + 1;
-                object["metadata"]["generation"] = json!(next);
-                object["metadata"]["creationTimestamp"] = json!(format!("2026-11-29T10:{:02}:00Z", self.writes));
+                let old = self.objects.get(&key);
+                let next = old.map_or(0, |old| old["metadata"]["generation"].as_i64().unwrap_or_default()) + 1;
+                let age = (self.now - self.began).as_secs().try_into().unwrap();
+                let created = jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(age);
+                let created = old.map_or_else(|| json!(created), |old| old["metadata"]["creationTimestamp"].clone());
+                let metadata = json!({"generation": next, "creationTimestamp": created, "resourceVersion": self.writes.to_string()});
+                object["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
                 let checked = if self.checks { next } else { 0 };
                 if kind == VALIDATING {
                     object["status"] = json!({"observedGeneration": checked, "typeChecking": {}});
                 }
-                drop(self.objects.insert(key, object));
+                let old = self.objects.insert(key.clone(), object);
+                if old.is_none_or(|old| old["spec"] != self.objects[&key]["spec"]) {
+                    self.written.insert(key, self.now);
+                }
             }
         }
     }
@@ -104,6 +124,20 @@ impl Cluster {
                 keys.map(|(_, name)| name).collect()
             };
             !of(VALIDATING).is_empty() && of(VALIDATING) == of(VALIDATING_BINDING)
+        })
+    }
+
+    /// Whether every API server judges by a whole set of one file.
+    fn judges_everywhere(&self, files: &[Wanted]) -> bool {
+        Slot::ALL.into_iter().any(|slot| {
+            let names = slot.names("u");
+            let objects: Vec<_> = self.objects.iter().filter(|((_, name), _)| names.contains(name)).collect();
+            let is_seen = objects.iter().all(|(key, _)| self.now >= self.written[*key] + SETTLE);
+            let hashes: BTreeSet<&str> = objects.iter().map(|(_, object)| hash_of(object)).collect();
+            let is_whole = |[wanted, _]: &[Vec<Value>; 2]| {
+                hashes.contains(hash_of(&wanted[0])) && hashes.len() == 1 && wanted.len() == objects.len()
+            };
+            is_seen && files.iter().filter_map(|file| file.validating.as_ref()).any(is_whole)
         })
     }
 
@@ -201,6 +235,7 @@ fn restored_part_of_a_set_settles_before_the_old_set_goes() {
     let plan = cluster.plan(&wanted(WARN));
     assert!(matches!(plan.writes.as_slice(), [Write::Apply { restored: true, .. }]), "{:?}", plan.writes);
     cluster.write(&plan.writes[0]);
+    cluster.settle(&wanted(WARN));
     cluster.wait(9);
     assert!(cluster.plan(&wanted(WARN)).writes.is_empty(), "an API server may not see the binding yet");
     cluster.wait(1);
@@ -291,9 +326,7 @@ fn set_with_a_type_error_is_not_bound_and_the_old_one_judges() {
     let plan = cluster.plan(&wanted);
     assert!(plan.writes.is_empty(), "{:?}", plan.writes);
     assert!(
-        plan.problems[0].contains(
-            "u.warn-b.spark-usher.io, so the set is not bound: spec.validations[3].expression: undefined field"
-        ),
+        plan.problems[0].contains("u.warn-b.spark-usher.io: spec.validations[3].expression: undefined field"),
         "{:?}",
         plan.problems
     );
@@ -331,9 +364,141 @@ fn deleted_or_changed_object_is_restored_with_growing_pauses() {
     // Long after, a new beginning.
     cluster.wait(600);
     cluster.objects.clear();
-    // Everything at once.
+    // Everything at once; the binding follows its policy.
     let plan = Memory::plan(&mut cluster.memory, &[], &wanted, cluster.now);
-    assert_eq!(plan.writes.len(), 2, "{:?}", plan.writes);
+    assert_eq!(plan.writes.len(), 3, "{:?}", plan.writes);
+    plan.writes.iter().for_each(|write| cluster.write(write));
+    let plan = cluster.plan(&wanted);
+    assert!(plan.writes.is_empty() && plan.next == Some(cluster.now + 2 * RESTORE_PAUSE), "{plan:?}");
+}
+
+#[test]
+fn what_others_delete_before_the_set_is_complete_is_restored_with_pauses() {
+    let (mut cluster, wanted) = (Cluster::new(), wanted(ENFORCE));
+    cluster.checks = false;
+    cluster.settle(&wanted);
+    let key = (VALIDATING.to_owned(), "u.enforce-a.spark-usher.io".to_owned());
+    for pause in [0, 2, 4] {
+        cluster.wait(pause);
+        cluster.objects.remove(&key);
+        let plan = cluster.plan(&wanted);
+        assert!(
+            matches!(plan.writes.as_slice(), [Write::Apply { restored: true, seen: None, .. }]),
+            "{pause}: {plan:?}"
+        );
+        cluster.write(&plan.writes[0]);
+        cluster.objects.remove(&key);
+        let plan = cluster.plan(&wanted);
+        assert!(plan.writes.is_empty() && plan.next > Some(cluster.now), "{pause}: {plan:?}");
+    }
+}
+
+#[test]
+fn write_that_fails_is_tried_again_without_growing_pauses() {
+    let (mut cluster, wanted) = (Cluster::new(), wanted(ENFORCE));
+    cluster.settle(&wanted);
+    cluster.objects.remove(&(VALIDATING_BINDING.to_owned(), "u.enforce-a.spark-usher.io".to_owned()));
+    for _ in 0..9 {
+        let plan = cluster.plan(&wanted);
+        assert!(matches!(plan.writes.as_slice(), [Write::Apply { restored: true, .. }]), "{plan:?}");
+        cluster.wait(1);
+    }
+}
+
+#[test]
+fn what_others_create_again_is_deleted_with_pauses() {
+    let mut cluster = cluster_with(ENFORCE, WARN);
+    let old: Vec<_> = cluster.objects.clone().into_iter().filter(|((_, name), _)| name.contains("enforce-a")).collect();
+    cluster.wait(10);
+    cluster.settle(&wanted(WARN));
+    cluster.objects.extend(old.clone());
+    let plan = cluster.plan(&wanted(WARN));
+    assert!(matches!(plan.writes[0], Write::Delete { restored: true, .. }) && plan.writes.len() == 2, "{plan:?}");
+    plan.writes.iter().for_each(|write| cluster.write(write));
+    cluster.objects.extend(old);
+    let plan = cluster.plan(&wanted(WARN));
+    assert!(plan.writes.is_empty() && plan.next == Some(cluster.now + 2 * RESTORE_PAUSE), "{plan:?}");
+}
+
+#[test]
+fn own_write_for_another_file_is_no_restoration() {
+    let (mut cluster, other) = (Cluster::new(), wanted("[{name: a, match: {namespaces: [a]}}]"));
+    let skips = |text: &str| wanted(&format!("[{{name: a, overrides: [skip], validate: {text}}}]"));
+    cluster.settle(&skips("Enforce"));
+    // The fallback, and a slot, of a file that is replaced before all of it is written.
+    let plan = cluster.plan(&other);
+    plan.writes.iter().take(1).for_each(|write| cluster.write(write));
+    let plan = cluster.plan(&skips("Enforce"));
+    let restored =
+        |write: &Write| matches!(write, Write::Apply { restored: true, .. } | Write::Delete { restored: true, .. });
+    assert!(!plan.writes.is_empty() && !plan.writes.iter().any(restored), "{plan:?}");
+}
+
+#[test]
+fn change_while_no_replica_led_is_restored_as_a_change_of_another_client() {
+    let (mut cluster, wanted) = (Cluster::new(), wanted(ENFORCE));
+    cluster.settle(&wanted);
+    let key = (VALIDATING.to_owned(), "u.enforce-a.spark-usher.io".to_owned());
+    cluster.objects.get_mut(&key).unwrap()["spec"]["matchConditions"] = json!([]);
+    cluster.memory = Memory::new(SETTLE);
+    let plan = cluster.plan(&wanted);
+    assert!(matches!(plan.writes.as_slice(), [Write::Apply { restored: true, .. }]), "{plan:?}");
+    // Another owner is no such change.
+    cluster.settle(&wanted);
+    cluster.memory = Memory::new(SETTLE);
+    let plan = cluster.plan(&wanted.owned_by(&json!({"uid": "owner-2"})));
+    assert!(plan.writes.iter().all(|write| matches!(write, Write::Apply { restored: false, .. })), "{plan:?}");
+    assert!(!plan.writes.is_empty());
+}
+
+#[test]
+fn type_fault_that_is_found_late_keeps_the_old_set() {
+    let mut cluster = Cluster::new();
+    cluster.settle(&wanted(ENFORCE));
+    cluster.checks = false;
+    cluster.settle(&wanted(WARN));
+    cluster.wait(30);
+    cluster.settle(&wanted(WARN));
+    let key = (VALIDATING.to_owned(), "u.warn-b.spark-usher.io".to_owned());
+    cluster.objects.get_mut(&key).unwrap()["status"] = json!({"observedGeneration": 1,
+        "typeChecking": {"expressionWarnings": [{"fieldRef": "spec.validations[0].expression", "warning": "undefined"}]}});
+    cluster.wait(10);
+    let plan = cluster.plan(&wanted(WARN));
+    assert!(plan.writes.is_empty() && plan.problems.len() == 1, "{plan:?}");
+}
+
+#[test]
+fn wait_for_the_type_check_begins_anew_with_each_set() {
+    let mut cluster = Cluster::new();
+    cluster.settle(&wanted(ENFORCE));
+    cluster.checks = false;
+    cluster.settle(&wanted(WARN));
+    cluster.wait(20);
+    cluster.settle(&wanted("[]"));
+    cluster.wait(20);
+    let plan = cluster.settle(&wanted(WARN));
+    assert_eq!(plan.next, Some(cluster.now + TYPE_CHECK_LIMIT));
+}
+
+#[test]
+fn object_that_waits_for_a_finalizer_is_a_problem_and_neither_written_nor_complete() {
+    let mut cluster = cluster_with(ENFORCE, WARN);
+    let key = (VALIDATING_BINDING.to_owned(), "u.enforce-b.spark-usher.io".to_owned());
+    let metadata = &mut cluster.objects.get_mut(&key).unwrap()["metadata"];
+    metadata["deletionTimestamp"] = json!("2026-11-29T10:00:00Z");
+    metadata["finalizers"] = json!(["a.example/b"]);
+    cluster.wait(10);
+    let plan = cluster.plan(&wanted(WARN));
+    assert!(plan.writes.is_empty(), "{plan:?}");
+    let problem = "ValidatingAdmissionPolicyBinding u.enforce-b.spark-usher.io is being deleted and waits for its finalizers: a.example/b";
+    assert_eq!(plan.problems, [problem]);
+    cluster.objects.remove(&key);
+    let plan = cluster.plan(&wanted(WARN));
+    assert!(matches!(plan.writes.as_slice(), [Write::Apply { restored: true, .. }]), "{plan:?}");
+    cluster.write(&plan.writes[0]);
+    cluster.settle(&wanted(WARN));
+    cluster.wait(9);
+    assert!(cluster.plan(&wanted(WARN)).writes.is_empty(), "the set settles anew");
 }
 
 #[test]
@@ -358,7 +523,7 @@ fn objects_of_others_and_what_is_not_managed_stay() {
     let mut cluster = Cluster::new();
     let mut other = wanted(ENFORCE).validating.unwrap()[0][0].clone();
     other["metadata"]["name"] = json!("u-2.enforce-a.spark-usher.io");
-    cluster.write(&Write::Apply { object: other, restored: false });
+    cluster.write(&Write::Apply { object: other, seen: None, restored: false });
     cluster.settle(&wanted(ENFORCE));
     let all = cluster.names();
     assert!(all.iter().any(|name| name.contains("u-2")), "{all:?}");
@@ -384,5 +549,73 @@ fn object_without_its_owner_or_of_an_older_version_is_written_again() {
         assert_eq!(Memory::new(SETTLE).plan(&cluster.live(), &wanted, cluster.now).differences.len(), 4);
         cluster.memory = Memory::new(SETTLE);
         assert!(cluster.settle(&wanted).differences.is_empty());
+    }
+}
+
+const FILES: [&str; 4] = [ENFORCE, WARN, WARNED, "[]"];
+
+#[derive(Clone, Debug)]
+enum Happens {
+    /// The policy file changes.
+    File(usize),
+    /// Time passes, in seconds.
+    Wait(u64),
+    /// A round, of which only some writes succeed.
+    Round(usize),
+    /// Another replica leads.
+    Handover,
+    /// Another client changes the object at this place.
+    Change(usize),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        (0..FILES.len()).prop_map(Happens::File),
+        (1..15_u64).prop_map(Happens::Wait),
+        (0..3_usize).prop_map(Happens::Round),
+        Just(Happens::Round(99)),
+        Just(Happens::Round(99)),
+        Just(Happens::Handover),
+        (0..8_usize).prop_map(Happens::Change),
+    ]
+}
+
+static WANTED: LazyLock<[Wanted; 4]> = LazyLock::new(|| FILES.map(wanted));
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn every_request_is_judged_by_a_whole_set_whatever_happens(history in proptest::collection::vec(happens(), 1..60)) {
+        let wanted = &*WANTED;
+        let (mut cluster, mut file) = (Cluster::new(), 0);
+        cluster.settle(&wanted[file]);
+        cluster.wait(10);
+        for event in &history {
+            match event {
+                Happens::File(next) => file = *next,
+                Happens::Wait(seconds) => cluster.wait(*seconds),
+                Happens::Round(writes) => {
+                    let plan = cluster.plan(&wanted[file]);
+                    for write in plan.writes.iter().take(*writes) {
+                        cluster.write(write);
+                        prop_assert!(cluster.judges_everywhere(wanted), "{:?} after {:?}", write, cluster.names());
+                    }
+                }
+                Happens::Handover => cluster.memory = Memory::new(SETTLE),
+                // An annotation: what the object decides stays.
+                Happens::Change(place) => {
+                    if let Some(object) = cluster.objects.values_mut().nth(*place) {
+                        object["metadata"]["annotations"][annotations::VERSION] = json!("0.0.1");
+                    }
+                }
+            }
+        }
+        for _ in 0..3 {
+            cluster.wait(600);
+            cluster.settle(&wanted[file]);
+        }
+        let plan = cluster.plan(&wanted[file]);
+        prop_assert!(plan.differences.is_empty() && plan.next.is_none(), "{:?}", plan);
     }
 }

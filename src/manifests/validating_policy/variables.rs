@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::choice::{choose, depends_on_pod_labels};
 use crate::annotations::{self, MetadataField};
 use crate::gang::{self, GangScheduler};
-use crate::manifests::cel::{Variables, any_of, changed, quote, shown};
+use crate::manifests::cel::{Variables, any_of, changed, is_pod, quote, shown};
 use crate::policy::{DEFAULT_SCHEDULER, Pattern, Policies, Policy, Validate};
 use crate::spark::labels;
 
@@ -73,7 +73,10 @@ fn add_evidence(policies: &Policies, account: &str, out: &mut Variables) {
     );
     add(
         "createdByOwner",
-        r#"variables.podNames.size() == 1 && variables.podUids.size() == 1 && variables.controllers.size() > 0 && variables.username.startsWith("system:serviceaccount:" + request.namespace + ":") && variables.username != "system:serviceaccount:" + request.namespace + ":" && variables.podNames[0].matches("^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$") && variables.podUids[0].matches("^[A-Za-z0-9-]{1,128}$") && variables.podUids[0] == variables.controllers[0].uid"#.to_owned(),
+        format!(
+            r#"variables.podNames.size() == 1 && variables.podUids.size() == 1 && variables.controllers.size() > 0 && variables.username.startsWith("system:serviceaccount:" + request.namespace + ":") && variables.username != "system:serviceaccount:" + request.namespace + ":" && {} && variables.podUids[0] == variables.controllers[0].uid"#,
+            is_pod("variables.podNames[0]", "variables.podUids[0]")
+        ),
     );
     // The changes of an update.
     add("changedIdentity", changed(&[labels::APP_SELECTOR, labels::ROLE], "labels", "oldLabels"));
@@ -203,15 +206,16 @@ fn allowed(policy: &Policy) -> String {
     let patterns = policy.queues.as_deref().unwrap_or_default();
     if !patterns.is_empty() {
         let regex = any_of(patterns.iter().map(Pattern::text));
-        // The cost of a match (cel-go, `checker/cost.go`): a tenth of the text's length times a quarter of the expression's.
-        let most = MAX_MATCH_COST / regex.len().div_ceil(4).max(1) * 10;
-        any.push(format!(
-            "queue.size() <= {} && queue.matches({})",
-            most.clamp(63, Pattern::MAX_MATCHED),
-            quote(&regex)
-        ));
+        any.push(format!("queue.size() <= {} && queue.matches({})", longest_queue(regex.len()), quote(&regex)));
     }
     if any.is_empty() { "false".to_owned() } else { any.join(" || ") }
+}
+
+/// The longest queue that is compared with patterns of this length. The cost of a match (cel-go, `checker/cost.go`): a tenth of the
+/// text's length times a quarter of the expression's.
+fn longest_queue(regex: usize) -> usize {
+    let most = MAX_MATCH_COST / regex.div_ceil(4).max(1) * 10;
+    most.clamp(63, Pattern::MAX_MATCHED)
 }
 
 /// Keys that a scheduler reads from the pods that name it, under a further condition; any policy may give it another name.
@@ -223,4 +227,20 @@ fn read_by(scheduler: &GangScheduler, policies: &Policies, keys: &Value, only: O
     names.dedup();
     let only = only.map(|only| [" && ", only].concat()).unwrap_or_default();
     format!("(variables.scheduler in {}{only} ? {keys} : [])", json!(names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn match_of_queues_costs_no_more_than_an_expression_may() {
+        assert_eq!(longest_queue(100), Pattern::MAX_MATCHED, "whatever the webhook compares");
+        for regex in [1, 1_000, 5_000, 20_000, 40_000] {
+            let cost = longest_queue(regex).div_ceil(10) * regex.div_ceil(4);
+            assert!(cost <= MAX_MATCH_COST, "{regex}: {cost}");
+        }
+        // A label's value is at most so long, whatever it costs.
+        assert_eq!(longest_queue(90_000), 63);
+    }
 }
