@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
             }
         },
     };
-    match manifests(args, &config) {
+    match manifests(args, &config, err) {
         Ok(manifests) if args.output == Output::Json => {
             writeln!(out, "{:#}", json!({"apiVersion": "v1", "kind": "List", "items": manifests}))?;
             Ok(OK)
@@ -110,7 +110,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     }
 }
 
-fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
+fn manifests(args: &Args, config: &Config, err: &mut dyn Write) -> Result<Vec<Value>, String> {
     if let Some(wrong) = args.exclude.iter().find(|name| !is_dns_label(name)) {
         return Err(format!("--exclude {wrong:?}: expected the name of a namespace, without wildcards"));
     }
@@ -129,7 +129,12 @@ fn manifests(args: &Args, config: &Config) -> Result<Vec<Value>, String> {
     }
     let parameters = fallback_policy::Parameters { name, namespaces, scheduler: args.scheduler };
     match fallback_policy::manifests(&config.policies, &parameters) {
-        (_, Some(refused)) => Err(refused.to_string()),
+        (objects, Some(refused)) if objects.is_empty() => Err(refused.to_string()),
+        (objects, Some(refused)) => {
+            writeln!(err, "warning: only the policy of the owner is possible: {refused}")
+                .map_err(|error| error.to_string())?;
+            Ok(objects)
+        }
         (objects, None) => Ok(objects),
     }
 }
@@ -152,7 +157,7 @@ mod tests {
                 namespaces: None,
                 output: Output::Yaml,
             };
-            manifests(&args, &Config::default()).err()
+            manifests(&args, &Config::default(), &mut Vec::new()).err()
         };
         assert_eq!(error("team-a"), None);
         for wrong in ["a*", "Team", "", "a.b", &"a".repeat(64)] {

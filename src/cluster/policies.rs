@@ -49,6 +49,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const REWATCH_PAUSE: Duration = Duration::from_secs(5);
 /// How long the leader waits for further changes before it reads the objects.
 const COALESCE: Duration = Duration::from_millis(250);
+/// How often in a row an object may have changed as it was written before that is a failure.
+const MAX_STALE: u32 = 3;
 /// The most rounds without a pause. A set takes two, and the deletion of the other set one.
 const MAX_ROUNDS: u32 = 5;
 
@@ -209,6 +211,37 @@ struct Task {
     generated: Option<Generated>,
     /// The problems of the last round.
     logged: Vec<String>,
+    /// Why the last round failed.
+    failure: Option<String>,
+    /// The number of differences in the metric.
+    counted: usize,
+}
+
+/// Why a round ended early.
+enum Failure {
+    /// This replica does not lead any more.
+    NotLeading,
+    /// The object changed after it was read.
+    Stale(String),
+    /// A request failed, a sentence.
+    Failed(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::of_request("cannot read the admission policies", error)
+    }
+}
+
+impl Failure {
+    fn of_request(what: &str, error: Error) -> Failure {
+        let text = format!("{what}: {}", Brief(&error));
+        match error {
+            Error::NotLeading => Failure::NotLeading,
+            Error::Conflict(_) => Failure::Stale(text),
+            _ => Failure::Failed(text),
+        }
+    }
 }
 
 struct Generated {
@@ -221,7 +254,8 @@ struct Generated {
 impl Task {
     fn new(settings: AdmissionPolicies, inputs: Inputs) -> Task {
         let recorder = EventRecorder::new(inputs.client.clone(), &inputs.identity, inputs.metrics.clone());
-        Task { settings, inputs, recorder, memory: None, generated: None, logged: Vec::new() }
+        let (memory, generated, failure) = (None, None, None);
+        Task { settings, inputs, recorder, memory, generated, logged: Vec::new(), failure, counted: 0 }
     }
 
     async fn run(&mut self) {
@@ -231,16 +265,14 @@ impl Task {
             let policies = self.inputs.policies.load_full();
             let (next, watched) = match self.rounds(&policies).await {
                 Ok(done) => {
-                    failures = 0;
+                    (failures, self.failure) = (0, None);
                     done
                 }
-                Err(Error::NotLeading) => (clock::instant() + LOOK_INTERVAL, Vec::new()),
-                Err(error) => {
+                Err(Failure::NotLeading) => (clock::instant() + LOOK_INTERVAL, Vec::new()),
+                Err(failure) => {
                     let pause = RETRY_PAUSE.saturating_mul(1 << failures).min(POLL_INTERVAL);
                     failures = (failures + 1).min(6);
-                    // An object that cannot be read counts as a difference.
-                    self.differ(1);
-                    self.log(vec![format!("cannot reconcile the admission policies: {}", Brief(&error))]);
+                    self.fail(failure, failures);
                     (clock::instant() + pause, Vec::new())
                 }
             };
@@ -285,15 +317,31 @@ impl Task {
         self.log(problems);
     }
 
+    /// Counts and logs why a round failed, once. What changes as it is written is no failure, unless it does so again and again.
+    fn fail(&mut self, failure: Failure, failures: u32) {
+        // An object that cannot be read counts as a difference.
+        self.differ(self.counted.max(1));
+        let text = match failure {
+            Failure::Failed(text) => text,
+            Failure::Stale(text) if failures > MAX_STALE => text,
+            Failure::Stale(_) | Failure::NotLeading => return,
+        };
+        if self.failure.as_ref() != Some(&text) {
+            tracing::warn!("{text}");
+            self.failure = Some(text);
+        }
+    }
+
     /// Sets the number of differences.
-    fn differ(&self, count: usize) {
+    fn differ(&mut self, count: usize) {
+        self.counted = count;
         let part = if self.settings.installation.validates() { "validating" } else { "fallback" };
         self.inputs.metrics.policies_differ.with_label_values(&[part]).set(to_gauge(count));
     }
 
     /// Reads, plans and writes until there is nothing more to write now. Returns when to look again, and the lists from which to
     /// watch until then.
-    async fn rounds(&mut self, policies: &Arc<Policies>) -> Result<(Instant, Vec<Listed>)> {
+    async fn rounds(&mut self, policies: &Arc<Policies>) -> std::result::Result<(Instant, Vec<Listed>), Failure> {
         // The policies exempt our own account; `account` logs why it is not known.
         let Some(account) = self.inputs.account.load_full() else {
             self.differ(1);
@@ -310,8 +358,9 @@ impl Task {
             let (wanted, mut problems) = self.generate(policies, &account);
             let (listed, unserved) = self.list().await?;
             if !unserved.is_empty() {
-                // Not counted: an alert cannot change the version of the cluster.
-                self.differ(problems.len());
+                // That an older cluster has no fallback is no difference: an alert would fire until the cluster is upgraded.
+                let is_expected = !self.settings.installation.validates();
+                self.differ(problems.len() + if is_expected { 0 } else { unserved.len() });
                 self.log([problems, unserved].concat());
                 return Ok((clock::instant() + POLL_INTERVAL, Vec::new()));
             }
@@ -343,7 +392,10 @@ impl Task {
             if owner.is_none() || plan.writes.is_empty() {
                 return Ok((plan.next.map_or(poll, |next| next.min(poll)), listed));
             }
-            self.write_all(&leadership, &plan.writes).await?;
+            self.write_all(&leadership, &plan.writes, now).await?;
+            if !Arc::ptr_eq(policies, &self.inputs.policies.load()) {
+                break; // Another file, which may be a dry run.
+            }
         }
         Ok((clock::instant() + LOOK_INTERVAL, Vec::new()))
     }
@@ -378,82 +430,85 @@ impl Task {
         Ok((listed, unserved))
     }
 
-    /// Writes until an object has changed meanwhile: the next round reads it again.
-    async fn write_all(&mut self, leadership: &Leadership, writes: &[Write]) -> Result<()> {
+    /// Carries out the writes of the round of this time.
+    async fn write_all(
+        &mut self,
+        leadership: &Leadership,
+        writes: &[Write],
+        round: Instant,
+    ) -> std::result::Result<(), Failure> {
         for write in writes {
-            match self.write(leadership, write).await {
-                Err(Error::Conflict(_)) => return Ok(()),
-                done => done?,
+            let (kind, name) = write.subject();
+            let (done, what) = match write {
+                Write::Apply { object, seen, restored } => {
+                    let applied = self.apply(leadership, object, seen.as_deref()).await;
+                    if let (Ok(applied), true) = (&applied, restored) {
+                        self.recorder.record_policy(leadership, applied).await;
+                    }
+                    (applied.map(drop), "applied")
+                }
+                Write::Delete { seen, .. } => (self.delete(leadership, kind, name, seen).await, "deleted"),
+            };
+            let result = match &done {
+                Ok(()) => "ok",
+                Err(Error::Conflict(_)) => "stale",
+                Err(_) => "failed",
+            };
+            if !matches!(done, Err(Error::NotLeading)) {
+                self.inputs.metrics.actions.with_label_values(&["admission-policy", result]).inc();
             }
+            done.map_err(|error| Failure::of_request(&format!("{kind} {name} is not {what}"), error))?;
+            tracing::info!(kind, name, "admission policy {what}");
             if let Some(memory) = &mut self.memory {
-                memory.wrote(write);
+                memory.wrote(write, round);
             }
         }
         Ok(())
     }
 
-    async fn write(&self, leadership: &Leadership, write: &Write) -> Result<()> {
-        let (done, what) = match write {
-            Write::Apply { object, seen, restored } => {
-                let applied = self.apply(leadership, object, seen.as_deref()).await;
-                if let (Ok(applied), true) = (&applied, restored) {
-                    self.recorder.record_policy(leadership, applied).await;
-                }
-                (applied.map(drop), "applied")
+    /// Applies an object. A server-side apply keeps the fields of other managers, such as a condition that excludes requests, with which
+    /// the object may even be invalid: then the whole spec is replaced.
+    async fn apply(&self, leadership: &Leadership, object: &Value, seen: Option<&str>) -> Result<Value> {
+        let applied = match (self.apply_fields(leadership, object, seen).await, seen) {
+            (Err(invalid), Some(version)) if is_invalid(&invalid) => {
+                let replaced = self.replace_spec(leadership, object, version).await;
+                let replaced = replaced.map_err(|error| if is_invalid(&error) { invalid } else { error })?;
+                self.apply_fields(leadership, object, Some(version_of(&replaced))).await?
             }
-            Write::Delete { kind, name, seen, .. } => (self.delete(leadership, kind, name, seen).await, "deleted"),
+            (applied, _) => applied?,
         };
-        let (kind, name) = write.subject();
-        let result = if done.is_ok() { "ok" } else { "failed" };
-        self.inputs.metrics.actions.with_label_values(&["admission-policy", result]).inc();
-        match &done {
-            Ok(()) => tracing::info!(kind, name, "admission policy {what}"),
-            Err(error) => tracing::debug!(kind, name, error = %Brief(error), "admission policy not {what}; retrying"),
+        if is_same(&applied, object) {
+            return Ok(applied);
         }
-        done
+        let replaced = self.replace_spec(leadership, object, version_of(&applied)).await?;
+        if is_same(&replaced, object) {
+            return Ok(replaced);
+        }
+        Err(Error::Malformed(format!("{}: what is stored is not what was applied", called(object))))
     }
 
-    async fn apply(&self, leadership: &Leadership, object: &Value, seen: Option<&str>) -> Result<Value> {
+    async fn apply_fields(&self, leadership: &Leadership, object: &Value, seen: Option<&str>) -> Result<Value> {
         let (api, name) = (self.api(text(object, &["kind"])), text(object, &["metadata", "name"]));
         let mut stated = object.clone();
         if let Some(version) = seen {
             crate::json::set(&mut stated, &["metadata", "resourceVersion"], version);
         }
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let patch = Patch::Apply(&stated);
-        let (current, invalid) = match leading(leadership, api.patch(name, &params, &patch).err_into()).await {
-            Ok(applied) => {
-                let applied = serde_json::to_value(applied).unwrap_or_default();
-                if is_same(&applied, object) {
-                    return Ok(applied);
-                }
-                (text(&applied, &["metadata", "resourceVersion"]).to_owned(), None)
-            }
-            Err(error) if error.status().is_some_and(|status| status.code == 422) => match seen {
-                Some(version) => (version.to_owned(), Some(error)),
-                None => return Err(error),
-            },
-            Err(error) => return Err(error),
-        };
-        // A server-side apply keeps the fields of other managers, such as a condition that excludes requests. With them the object
-        // may even be invalid.
+        let applied = leading(leadership, api.patch(name, &params, &Patch::Apply(&stated)).err_into()).await?;
+        Ok(serde_json::to_value(applied).unwrap_or_default())
+    }
+
+    /// Replaces the spec of an object of this resourceVersion.
+    async fn replace_spec(&self, leadership: &Leadership, object: &Value, version: &str) -> Result<Value> {
+        let (api, name) = (self.api(text(object, &["kind"])), text(object, &["metadata", "name"]));
         let operations = json!([
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": current},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
             {"op": "replace", "path": "/spec", "value": object.get("spec")},
         ]);
         let patch = Patch::<()>::Json(serde_json::from_value(operations).map_err(kube::Error::SerdeError)?);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        match leading(leadership, api.patch(name, &params, &patch).err_into()).await {
-            Ok(replaced) => {
-                let replaced = serde_json::to_value(replaced).unwrap_or_default();
-                if is_same(&replaced, object) {
-                    Ok(replaced)
-                } else {
-                    Err(Error::Malformed(format!("{}: what is stored is not what was applied", called(object))))
-                }
-            }
-            Err(error) => Err(invalid.unwrap_or(error)),
-        }
+        let replaced = leading(leadership, api.patch(name, &params, &patch).err_into()).await?;
+        Ok(serde_json::to_value(replaced).unwrap_or_default())
     }
 
     async fn delete(
@@ -483,6 +538,14 @@ impl Task {
         }
         self.logged = problems;
     }
+}
+
+fn is_invalid(error: &Error) -> bool {
+    error.status().is_some_and(|status| status.code == 422)
+}
+
+fn version_of(object: &Value) -> &str {
+    text(object, &["metadata", "resourceVersion"])
 }
 
 /// A write of the leader.

@@ -90,7 +90,10 @@ impl EventRecorder {
     }
 
     /// Records that an admission policy, which another client deleted or changed, was restored.
-    pub(super) async fn record_policy(&self, _: &Leadership, policy: &Value) {
+    pub(super) async fn record_policy(&self, leadership: &Leadership, policy: &Value) {
+        if !leadership.holds() {
+            return;
+        }
         let reason = Reason::AdmissionPolicyRestored;
         let [kind, name, uid, version] =
             [&["kind"][..], &["metadata", "name"], &["metadata", "uid"], &["metadata", "resourceVersion"]]

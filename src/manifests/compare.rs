@@ -1,12 +1,15 @@
 //! Compares the objects in the cluster with those that the policy file generates.
 
+use std::borrow::Borrow;
+
 use serde_json::Value;
 
 use crate::annotations;
 use crate::json::{at, list, text};
 
 /// The differences between the objects in the cluster and those of the file, a sentence each; none if they are the same.
-pub fn differences(live: &[Value], expected: &[Value]) -> Vec<String> {
+pub fn differences<V: Borrow<Value>>(live: &[V], expected: &[Value]) -> Vec<String> {
+    let live: Vec<&Value> = live.iter().map(Borrow::borrow).collect();
     let mut out = Vec::new();
     for object in expected {
         match live.iter().find(|found| is_called_as(found, object)) {

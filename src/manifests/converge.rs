@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::compare::{called, differences, is_called_as, is_same};
 use super::fallback_policy;
-use super::object::{MUTATING_BINDING, VALIDATING_BINDING};
+use super::object::{MUTATING, MUTATING_BINDING, VALIDATING, VALIDATING_BINDING};
 use super::validating_policy::Slot;
 use crate::annotations;
 use crate::json::{at, list, text};
@@ -58,8 +58,6 @@ pub struct Memory {
 struct Restored {
     count: u32,
     last: Option<Instant>,
-    /// The time of the current round.
-    round: Option<Instant>,
 }
 
 /// One write.
@@ -101,6 +99,12 @@ pub struct Plan {
 }
 
 impl Write {
+    /// The kind and the name of the object, as one text.
+    fn called(&self) -> String {
+        let (kind, name) = self.subject();
+        format!("{kind} {name}")
+    }
+
     /// The kind and the name of the object.
     pub fn subject(&self) -> (&str, &str) {
         match self {
@@ -120,12 +124,11 @@ impl Memory {
     /// Plans a round, given the admission policies and bindings of the cluster.
     pub fn plan(&mut self, live: &[Value], wanted: &Wanted, now: Instant) -> Plan {
         let mut plan = Plan::default();
-        self.restored.round = Some(now);
-        let fallback_names = fallback_policy::names(&wanted.name);
-        let of_fallback: Vec<Value> = named(live, &fallback_names);
+        let of_fallback = named(live, &fallback_policy::names(&wanted.name));
         let of_slots = Slot::ALL.map(|slot| named(live, &slot.names(&wanted.name)));
-        if let Some(newer) = newer(of_fallback.iter().chain(of_slots.iter().flatten())) {
-            let names: Vec<String> = of_fallback.iter().chain(of_slots.iter().flatten()).map(called).collect();
+        let all: Vec<&Value> = of_fallback.iter().chain(of_slots.iter().flatten()).copied().collect();
+        if let Some(newer) = newer(&all) {
+            let names: Vec<String> = all.into_iter().map(called).collect();
             plan.problems.push(format!(
                 "spark-usher {newer} wrote the admission policies, and this older version ({}) does not change them: {}",
                 env!("CARGO_PKG_VERSION"),
@@ -133,6 +136,11 @@ impl Memory {
             ));
             return plan;
         }
+        plan.problems.extend(all.iter().filter(|object| !is_there(object)).map(|object| {
+            let finalizers = list(object, &["metadata", "finalizers"]).iter().filter_map(Value::as_str);
+            let finalizers = finalizers.collect::<Vec<_>>().join(", ");
+            format!("{} is being deleted and waits for its finalizers: {finalizers}", called(object))
+        }));
         if let Some(wanted) = &wanted.fallback {
             self.plan_fallback(&of_fallback, wanted, now, &mut plan);
         }
@@ -142,28 +150,28 @@ impl Memory {
         plan
     }
 
-    /// Takes note of a write that succeeded.
-    pub fn wrote(&mut self, write: &Write) {
-        let (is_restored, object, now) = match write {
-            Write::Apply { object, restored, .. } => (*restored, called(object), Some(fingerprint([object]))),
-            Write::Delete { kind, name, restored, .. } => (*restored, format!("{kind} {name}"), None),
+    /// Takes note of a write of the round of this time that succeeded.
+    pub fn wrote(&mut self, write: &Write, round: Instant) {
+        let (restored, state) = match write {
+            Write::Apply { object, restored, .. } => (*restored, Some(fingerprint([object]))),
+            Write::Delete { restored, .. } => (*restored, None),
         };
-        self.known.insert(object, now);
-        if is_restored {
-            self.restored.count();
+        self.known.insert(write.called(), state);
+        if restored {
+            self.restored.count(round);
         }
     }
 
-    fn plan_fallback(&mut self, live: &[Value], wanted: &[Value], now: Instant, plan: &mut Plan) {
+    fn plan_fallback(&mut self, live: &[&Value], wanted: &[Value], now: Instant, plan: &mut Plan) {
         plan.differences.extend(differences(live, wanted));
-        let surplus = live.iter().filter(|found| !wanted.iter().any(|object| is_called_as(found, object)));
-        if !plan.waits_for_finalizers(live) {
-            let changed = self.changed(live, wanted);
-            self.write(deletions(surplus), changed, live, now, plan);
-        }
+        let surplus = live.iter().copied().filter(|found| !wanted.iter().any(|object| is_called_as(found, object)));
+        let changed = self.changed(live, wanted);
+        self.forget(&[MUTATING, MUTATING_BINDING], live.iter().copied().chain(wanted));
+        self.delete(surplus, now, plan);
+        self.apply(changed, live, now, plan);
     }
 
-    fn plan_validating(&mut self, slots: &[Vec<Value>; 2], wanted: &[Vec<Value>; 2], now: Instant, plan: &mut Plan) {
+    fn plan_validating(&mut self, slots: &[Vec<&Value>; 2], wanted: &[Vec<Value>; 2], now: Instant, plan: &mut Plan) {
         let [first, second] = wanted;
         let hash = first.first().map(hash_of).unwrap_or_default();
         let slot = choose(slots, hash);
@@ -172,31 +180,37 @@ impl Memory {
             (Slot::B, [a, b]) => (b, a, second),
         };
         plan.differences.extend(differences(live, wanted));
-        plan.problems.extend(warning(live));
+        self.forget(&[VALIDATING, VALIDATING_BINDING], live.iter().chain(other).copied().chain(wanted));
+        let warning = warning(live);
+        plan.problems.extend(warning.clone());
         let fingerprint = format!("{} {}", slot.as_str(), fingerprint(wanted));
         let complete = self.complete.take().filter(|(complete, _)| *complete == fingerprint);
-        if plan.waits_for_finalizers(live) {
+        let is_wanted = |found: &Value| wanted.iter().any(|object| is_called_as(found, object));
+        // Bindings of an earlier file go first: none may enforce policies that are not checked yet.
+        let is_of_file = live.iter().any(|object| hash_of(object) == hash);
+        let mut old =
+            live.iter().copied().filter(|found| is_binding(found) && !(is_of_file && is_wanted(found))).peekable();
+        if old.peek().is_some() {
+            plan.writes.extend(old.filter(|object| is_there(object)).map(|object| deletion(object, false)));
             return;
         }
-        // Objects of an earlier file are deleted first: no binding may enforce policies that are not checked yet.
-        let is_of_file = live.iter().any(|object| hash_of(object) == hash);
-        let (kept, surplus): (Vec<Value>, Vec<Value>) = live
-            .iter()
-            .cloned()
-            .partition(|found| is_of_file && wanted.iter().any(|object| is_called_as(found, object)));
-        let changed = self.changed(&kept, wanted);
         let (bindings, policies): (Vec<&Value>, Vec<&Value>) =
-            changed.into_iter().partition(|object| is_binding(object));
-        if !surplus.is_empty() || !policies.is_empty() {
-            self.write(deletions(surplus.iter()), policies, live, now, plan);
+            self.changed(live, wanted).into_iter().partition(|object| is_binding(object));
+        self.delete(live.iter().copied().filter(|found| !is_wanted(found)), now, plan);
+        if !policies.is_empty() {
+            self.unchecked = None;
+            self.apply(policies, live, now, plan);
             return;
         }
         if !bindings.is_empty() {
             match self.type_check(live, &fingerprint, now) {
                 Some(time) => plan.wake_at(time),
-                None if plan.problems.is_empty() => self.write(Vec::new(), bindings, live, now, plan),
+                None if warning.is_none() => self.apply(bindings, live, now, plan),
                 None => {}
             }
+            return;
+        }
+        if !live.iter().all(|object| is_there(object)) {
             return;
         }
         let since = complete.map_or(now, |(_, since)| since);
@@ -207,55 +221,70 @@ impl Memory {
         plan.differences.extend(other.iter().map(|object| format!("{} is of an earlier policy file", called(object))));
         match since + self.settle {
             settled if now < settled => plan.wake_at(settled),
+            _ if warning.is_none() => self.delete(other.iter().copied(), now, plan),
             // A fault that was found late: the old set goes on.
-            _ if !plan.problems.is_empty() => {}
-            _ => self.write(deletions(other.iter()), Vec::new(), live, now, plan),
+            _ => {}
         }
     }
 
-    /// The wanted objects that are missing or differ.
-    fn changed<'w>(&mut self, live: &[Value], wanted: &'w [Value]) -> Vec<&'w Value> {
-        let is_there = |object: &&Value| live.iter().any(|found| is_called_as(found, object) && is_same(found, object));
-        let (same, changed): (Vec<&Value>, Vec<&Value>) = wanted.iter().partition(is_there);
-        self.known.extend(same.into_iter().map(|object| (called(object), Some(fingerprint([object])))));
+    /// The wanted objects that are missing or differ, without those that wait for their finalizers.
+    fn changed<'w>(&mut self, live: &[&Value], wanted: &'w [Value]) -> Vec<&'w Value> {
+        let mut changed = Vec::new();
+        for object in wanted {
+            match live.iter().find(|found| is_called_as(found, object)) {
+                Some(found) if is_same(found, object) => {
+                    self.known.insert(called(object), Some(fingerprint([object])));
+                }
+                Some(found) if !is_there(found) => {}
+                _ => changed.push(object),
+            }
+        }
         changed
     }
 
-    /// Adds writes to the plan. What undoes a change of another client may have to wait: then the plan gets the time of the next round.
-    fn write(
-        &mut self,
-        deleted: Vec<(&Value, [String; 2])>,
-        applied: Vec<&Value>,
-        live: &[Value],
-        now: Instant,
-        plan: &mut Plan,
-    ) {
-        let pause = self.restored.pause(now);
-        let mut add = |write: Write, restored: bool| match pause.filter(|_| restored) {
-            Some(time) => plan.wake_at(time),
-            None => plan.writes.push(write),
-        };
-        for (object, seen) in deleted {
+    /// Forgets objects of these kinds that are neither there nor wanted: that others deleted them is no change of what is wanted later.
+    fn forget<'v>(&mut self, kinds: &[&str], relevant: impl Iterator<Item = &'v Value>) {
+        let relevant: BTreeSet<String> = relevant.map(called).collect();
+        let is_of_kinds = |name: &str| name.split(' ').next().is_some_and(|kind| kinds.contains(&kind));
+        self.known.retain(|name, state| state.is_none() || relevant.contains(name) || !is_of_kinds(name));
+    }
+
+    /// Plans deletions, bindings first: a policy without a binding judges nothing, and a binding without a policy is a
+    /// misconfiguration.
+    fn delete<'v>(&self, objects: impl Iterator<Item = &'v Value>, now: Instant, plan: &mut Plan) {
+        let (bindings, policies): (Vec<_>, Vec<_>) =
+            objects.filter(|object| is_there(object)).partition(|object| is_binding(object));
+        for object in bindings.into_iter().chain(policies) {
             let restored = self.known.get(&called(object)) == Some(&None);
-            let [kind, name] = [&["kind"][..], &["metadata", "name"]].map(|path| text(object, path).to_owned());
-            add(Write::Delete { kind, name, seen, restored }, restored);
-        }
-        for object in applied {
-            let found = live.iter().find(|found| is_called_as(found, object));
-            // This leader saw or wrote it as it should be, or an earlier one of this version did.
-            let was_right = self.known.get(&called(object)) == Some(&Some(fingerprint([object])))
-                || found.is_some_and(|found| claims(found, object));
-            let seen = found.map(|found| text(found, &["metadata", "resourceVersion"]).to_owned());
-            add(Write::Apply { object: object.clone(), seen, restored: was_right }, was_right);
+            self.add(deletion(object, restored), restored, now, plan);
         }
     }
 
-    /// How long to wait for the type check; `None` if it is done, or the cluster makes none.
-    fn type_check(&mut self, live: &[Value], fingerprint: &str, now: Instant) -> Option<Instant> {
+    /// Plans writes of objects.
+    fn apply(&self, objects: Vec<&Value>, live: &[&Value], now: Instant, plan: &mut Plan) {
+        for object in objects {
+            let found = live.iter().find(|found| is_called_as(found, object));
+            // This leader saw or wrote it as it should be, or an earlier leader of this version wrote it.
+            let restored = self.known.get(&called(object)) == Some(&Some(fingerprint([object])))
+                || found.is_some_and(|found| claims(found, object));
+            let seen = found.map(|found| text(found, &["metadata", "resourceVersion"]).to_owned());
+            self.add(Write::Apply { object: object.clone(), seen, restored }, restored, now, plan);
+        }
+    }
+
+    /// Adds a write to the plan, or the time from which it may undo what another client did.
+    fn add(&self, write: Write, restored: bool, now: Instant, plan: &mut Plan) {
+        match self.restored.pause(now).filter(|_| restored) {
+            Some(time) => plan.wake_at(time),
+            None => plan.writes.push(write),
+        }
+    }
+
+    /// Until when the bindings of a set wait for its type check; `None` if it is done, or the cluster makes none.
+    fn type_check(&mut self, live: &[&Value], fingerprint: &str, now: Instant) -> Option<Instant> {
         let unchecked = self.unchecked.take().filter(|(unchecked, _)| unchecked == fingerprint);
-        let is_checked = self.checked.as_deref() == Some(fingerprint)
-            || live.iter().filter(|object| !is_binding(object)).all(is_checked);
-        if is_checked {
+        let was_complete = self.checked.as_deref() == Some(fingerprint);
+        if was_complete || live.iter().filter(|object| !is_binding(object)).all(|policy| is_checked(policy)) {
             return None;
         }
         let (_, since) = self.unchecked.insert(unchecked.unwrap_or_else(|| (fingerprint.to_owned(), now)));
@@ -270,7 +299,7 @@ fn is_checked(policy: &Value) -> bool {
 }
 
 /// The first fault that the type check found in a set. It checks the expressions of validations and of their messages.
-fn warning(live: &[Value]) -> Option<String> {
+fn warning(live: &[&Value]) -> Option<String> {
     live.iter().filter(|policy| is_checked(policy)).find_map(|policy| {
         let warning = list(policy, &["status", "typeChecking", "expressionWarnings"]).first()?;
         let (field, what) = (text(warning, &["fieldRef"]), text(warning, &["warning"]));
@@ -282,18 +311,6 @@ impl Plan {
     fn wake_at(&mut self, time: Instant) {
         self.next = Some(self.next.map_or(time, |next| next.min(time)));
     }
-
-    /// Whether an object is being deleted, and another controller's finalizer keeps it: until then it cannot be written anew.
-    fn waits_for_finalizers(&mut self, live: &[Value]) -> bool {
-        let waiting = live.iter().filter(|object| !is_there(object)).map(|object| {
-            let finalizers: Vec<&str> =
-                list(object, &["metadata", "finalizers"]).iter().filter_map(Value::as_str).collect();
-            format!("{} is being deleted and waits for its finalizers: {}", called(object), finalizers.join(", "))
-        });
-        let before = self.problems.len();
-        self.problems.extend(waiting);
-        self.problems.len() > before
-    }
 }
 
 impl Restored {
@@ -303,15 +320,16 @@ impl Restored {
         self.last.map(|last| last + pause).filter(|time| now < *time)
     }
 
-    /// Counts the round in which something was undone, once.
-    fn count(&mut self) {
-        let (last, round) = (self.last, self.round);
-        if last == round {
-            return;
+    /// Counts a round in which something was undone, once.
+    fn count(&mut self, round: Instant) {
+        let pause = self.last.map(|last| round.saturating_duration_since(last));
+        match pause {
+            Some(Duration::ZERO) => return,
+            // After a long time the pauses begin anew.
+            Some(pause) if pause >= 2 * MAX_RESTORE_PAUSE => self.count = 1,
+            _ => self.count += 1,
         }
-        // After a long time the pauses begin anew.
-        let is_long = last.zip(round).is_some_and(|(last, round)| round >= last + 2 * MAX_RESTORE_PAUSE);
-        (self.count, self.last) = (if is_long { 1 } else { self.count + 1 }, round);
+        self.last = Some(round);
     }
 }
 
@@ -326,72 +344,83 @@ pub fn compare(live: &[Value], wanted: &Wanted, slot: Option<Slot>) -> (Vec<Stri
         objects
     };
     let (mut found, mut surplus) = (Vec::new(), Vec::new());
-    let mut examine = |live: Vec<Value>, wanted: &[Value]| {
-        found.extend(differences(&live, &any_version(wanted)));
-        surplus.extend(live.into_iter().filter(|object| !wanted.iter().any(|wanted| is_called_as(object, wanted))));
+    let mut examine = |live: &[&Value], wanted: &[Value]| {
+        found.extend(differences(live, &any_version(wanted)));
+        let unwanted = live.iter().filter(|object| !wanted.iter().any(|wanted| is_called_as(object, wanted)));
+        surplus.extend(unwanted.map(|object| (*object).clone()));
     };
     if let Some(fallback) = &wanted.fallback {
-        examine(named(live, &fallback_policy::names(&wanted.name)), fallback);
+        examine(&named(live, &fallback_policy::names(&wanted.name)), fallback);
     }
     if let Some([first, second]) = &wanted.validating {
         let slots = Slot::ALL.map(|slot| named(live, &slot.names(&wanted.name)));
         let hash = first.first().map(hash_of).unwrap_or_default();
-        let (wanted, other) = match slot.unwrap_or_else(|| choose(&slots, hash)) {
-            Slot::A => (first, Slot::B),
-            Slot::B => (second, Slot::A),
+        let (wanted, live, old) = match (slot.unwrap_or_else(|| choose(&slots, hash)), &slots) {
+            (Slot::A, [a, b]) => (first, a, b),
+            (Slot::B, [a, b]) => (second, b, a),
         };
-        let [a, b] = slots;
-        let (live, old) = if other == Slot::B { (a, b) } else { (b, a) };
         examine(live, wanted);
         examine(old, &[]);
     }
     (found, surplus)
 }
 
-/// The slot for the set of this hash: the slot that already has it, else a slot that is empty or incomplete, else that of the younger
-/// set, because API servers enforce the older set for sure.
-fn choose(slots: &[Vec<Value>; 2], hash: &str) -> Slot {
+/// The slot for the set of this hash: the slot that has it, else a slot without a whole set, else that of the younger set, because API
+/// servers enforce the older set for sure.
+fn choose(slots: &[Vec<&Value>; 2], hash: &str) -> Slot {
     let [a, b] = slots;
-    let has_it = |objects: &[Value]| objects.iter().any(|object| hash_of(object) == hash);
-    let names = |objects: &[Value], bindings: bool| -> BTreeSet<String> {
-        let of_kind = objects.iter().filter(|object| is_binding(object) == bindings);
-        of_kind.map(|object| text(object, &["metadata", "name"]).to_owned()).collect()
+    let [of_a, of_b] = [whole_sets(a), whole_sets(b)];
+    let has_it = |objects: &[&Value], sets: &BTreeMap<&str, &str>| {
+        (sets.is_empty() || sets.contains_key(hash)) && objects.iter().any(|object| hash_of(object) == hash)
     };
-    let is_whole = |objects: &[Value]| !objects.is_empty() && names(objects, true) == names(objects, false);
-    let bound = |objects: &[Value]| {
-        let bindings = objects.iter().filter(|object| is_binding(object));
-        bindings.map(|object| text(object, &["metadata", "creationTimestamp"]).to_owned()).max()
-    };
-    match (has_it(a), has_it(b), is_whole(a), is_whole(b)) {
-        (true, ..) | (false, false, false, true) => Slot::A,
-        (false, true, ..) | (false, false, true, false) => Slot::B,
-        // Both are incomplete: a slot without bindings enforces nothing.
-        (false, false, false, false) if bound(a).is_none() => Slot::A,
-        (false, false, false, false) if bound(b).is_none() => Slot::B,
-        _ if bound(a) > bound(b) => Slot::A,
-        _ => Slot::B,
+    match (has_it(a, &of_a), has_it(b, &of_b), of_a.values().min(), of_b.values().min()) {
+        (true, ..) => Slot::A,
+        (_, true, ..) => Slot::B,
+        (.., None, Some(_)) => Slot::A,
+        (.., Some(_), None) => Slot::B,
+        // A slot without bindings enforces nothing.
+        (.., None, None) if a.iter().any(|object| is_binding(object)) => Slot::B,
+        (.., Some(of_a), Some(of_b)) if of_a <= of_b => Slot::B,
+        _ => Slot::A,
     }
 }
 
+/// The hash of each whole set in a slot, and when its last binding was created. The bindings of a whole set have the policies of their file,
+/// and none of it is being deleted. Objects of other files, which another client may have written, have no part in it.
+fn whole_sets<'v>(slot: &[&'v Value]) -> BTreeMap<&'v str, &'v str> {
+    let mut sets: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for object in slot {
+        sets.entry(hash_of(object)).or_default().push(object);
+    }
+    let names = |objects: &[&'v Value]| -> BTreeSet<&str> {
+        objects.iter().map(|object| text(object, &["metadata", "name"])).collect()
+    };
+    let whole = sets.into_iter().filter_map(|(hash, objects)| {
+        let is_there = objects.iter().all(|object| is_there(object));
+        let (bindings, policies): (Vec<&Value>, Vec<&Value>) =
+            objects.into_iter().partition(|object| is_binding(object));
+        let bound = bindings.iter().map(|binding| text(binding, &["metadata", "creationTimestamp"])).max()?;
+        (is_there && names(&bindings) == names(&policies)).then_some((hash, bound))
+    });
+    whole.collect()
+}
+
 /// The newest version that wrote one of these objects, if it is newer than this one.
-fn newer<'v>(objects: impl Iterator<Item = &'v Value>) -> Option<Version> {
-    let versions =
-        objects.filter_map(|object| text(object, &["metadata", "annotations", annotations::VERSION]).parse().ok());
+fn newer(objects: &[&Value]) -> Option<Version> {
+    let version = |object: &&Value| text(object, &["metadata", "annotations", annotations::VERSION]).parse().ok();
+    let versions = objects.iter().filter_map(version);
     let own = env!("CARGO_PKG_VERSION").parse::<Version>().ok()?;
     versions.max().filter(|newest| *newest > own)
 }
 
-fn named(live: &[Value], names: &[String]) -> Vec<Value> {
-    live.iter().filter(|object| names.iter().any(|name| name == text(object, &["metadata", "name"]))).cloned().collect()
+fn named<'v>(live: &'v [Value], names: &[String]) -> Vec<&'v Value> {
+    live.iter().filter(|object| names.iter().any(|name| name == text(object, &["metadata", "name"]))).collect()
 }
 
-/// What to delete, with uid and resourceVersion: bindings before policies. A policy without a binding judges nothing, and a binding
-/// without a policy is a misconfiguration.
-fn deletions<'v>(objects: impl Iterator<Item = &'v Value>) -> Vec<(&'v Value, [String; 2])> {
-    let (bindings, policies): (Vec<_>, Vec<_>) =
-        objects.filter(|object| is_there(object)).partition(|object| is_binding(object));
-    let seen = |object: &Value| ["uid", "resourceVersion"].map(|key| text(object, &["metadata", key]).to_owned());
-    bindings.into_iter().chain(policies).map(|object| (object, seen(object))).collect()
+fn deletion(object: &Value, restored: bool) -> Write {
+    let of = |path: &[&str]| text(object, path).to_owned();
+    let seen = [of(&["metadata", "uid"]), of(&["metadata", "resourceVersion"])];
+    Write::Delete { kind: of(&["kind"]), name: of(&["metadata", "name"]), seen, restored }
 }
 
 /// Whether an object is not being deleted.

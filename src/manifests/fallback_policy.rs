@@ -1,9 +1,10 @@
 //! The fallback: MutatingAdmissionPolicies (`admissionregistration.k8s.io/v1`, Kubernetes 1.36 and newer) that the API
 //! server itself evaluates, so that executors get their owner also while the webhook is unavailable.
 //!
-//! They run *before* every webhook, also when the webhook is available. So the owner policy applies exactly the rule of
-//! [`resolve::creator`](crate::ownership::resolve::creator). The scheduler policy (which never sets a gang) marks the pods
-//! that it changes, and the webhook decides about a marked pod again.
+//! They run *before* every webhook, also when the webhook is available. So the owner policy applies the rule of
+//! [`resolve::creator`](crate::ownership::resolve::creator), and sets no owner that the webhook could withhold
+//! ([`regroup`]). The scheduler policy (which never sets a gang) marks the pods that it changes, and the webhook decides about a
+//! marked pod again.
 
 use serde_json::{Value, json};
 
@@ -39,7 +40,7 @@ pub enum Refused {
     NoGang(String),
     /// A scheduler that groups by the topmost owner.
     #[error(
-        "policy {0} uses a scheduler that groups pods by their topmost owner, or allows the override scheduler, which can select it: if a workload owns the driver, the webhook sets no ownerReference, and the fallback policy cannot check this"
+        "policy {0} uses a scheduler that groups pods by their topmost owner, or allows the override scheduler, which can select it: if a workload owns the driver, the webhook sets no ownerReference, and the fallback policy cannot check this; expected another scheduler, and no override scheduler"
     )]
     TopOwner(String),
     /// `scheduler` is set, with several policies or none.
@@ -62,8 +63,8 @@ pub fn names(name: &str) -> [String; 2] {
     [format!("{name}.fallback-owner{SUFFIX}"), format!("{name}.fallback-scheduler{SUFFIX}")]
 }
 
-/// The manifests, each policy with its binding, and why there is no owner policy, or none for the scheduler: the one for the scheduler
-/// needs the other.
+/// The manifests, each policy with its binding: that of the owner, and if asked for that of the scheduler. With it, why there is none of
+/// both, or only the first.
 pub fn manifests(policies: &Policies, parameters: &Parameters) -> (Vec<Value>, Option<Refused>) {
     let owner = match owner_policy(policies, parameters) {
         Ok(owner) => owner,
@@ -138,10 +139,7 @@ const OWNER_PATCH: &str = r#"has(object.metadata.ownerReferences) ? [JSONPatch{o
 fn owner_conditions(policies: &Policies) -> Vec<(String, String)> {
     let condition = |name: &str, expression: &str| (name.to_owned(), expression.to_owned());
     let mut out = vec![
-        condition(
-            "executor-of-an-application",
-            r#"has(object.metadata.labels) && "spark-app-selector" in object.metadata.labels && object.metadata.labels["spark-app-selector"] != """#,
-        ),
+        condition("executor-of-an-application", &has_entry(MetadataField::Label, labels::APP_SELECTOR)),
         condition(
             "without-a-controller",
             "!has(object.metadata.ownerReferences) || object.metadata.ownerReferences.all(owner, !has(owner.controller) || !owner.controller)",

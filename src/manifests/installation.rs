@@ -99,6 +99,11 @@ impl Installation {
 }
 
 impl Wanted {
+    /// Whether no object is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.validating.iter().flatten().chain(&self.fallback).all(Vec::is_empty)
+    }
+
     /// The same, with the validating policies of an earlier file if none are possible for this one: what was in force stays.
     pub fn or_earlier(self, earlier: Option<Wanted>) -> Wanted {
         let validating = self.validating.or_else(|| earlier?.validating);

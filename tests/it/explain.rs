@@ -298,6 +298,18 @@ fn invalid_policy_file_is_rejected_with_line_key_and_expected_value() {
             "boolean `false`, expected a string: write it in quotes",
         ),
         (
+            "policies:\n- name: a\n  match: {podSelector: {matchLabels: {team: a b}}}",
+            3,
+            "policies[0].match.podSelector",
+            "\"a b\" is not the value of a label",
+        ),
+        (
+            "policies:\n- name: a\n  match: {namespaceSelector: {matchExpressions: [{key: a/b/c, operator: Exists}]}}",
+            3,
+            "policies[0].match.namespaceSelector",
+            "\"a/b/c\" is not the key of a label",
+        ),
+        (
             "policies:\n- name: a\n  nodePool: {pool: 1}",
             3,
             "policies[0].nodePool",

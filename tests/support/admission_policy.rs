@@ -5,12 +5,14 @@
 use std::sync::{Arc, LazyLock};
 
 use cel::{Context, Env, Program};
+use hyper::http::{HeaderName, HeaderValue};
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 use spark_usher::manifests::creator_policy;
 use spark_usher::manifests::object::{VALIDATING, VALIDATING_BINDING};
 
+use super::PodBuilder;
 use super::cluster::Cluster;
 
 /// The API server's environment has the extension for strings, too.
@@ -127,6 +129,28 @@ impl Compiled {
 }
 
 impl Cluster {
+    /// [`Cluster::dry_run`] as a user of these `userInfo`, by impersonation. `None` if it cannot be sent in headers.
+    pub async fn dry_run_as(&self, user: &Value, pod: &PodBuilder) -> Option<Result<(), String>> {
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let pods = kube::core::Request::new(format!("/api/v1/namespaces/{}/pods", self.namespace));
+        let mut request = pods.create(&params, self.sent(pod).to_string().into_bytes()).unwrap();
+        let mut add = |name: &str, value: &Value| {
+            let (name, value) = (HeaderName::try_from(name).ok()?, HeaderValue::try_from(value.as_str()?).ok()?);
+            request.headers_mut().append(name, value);
+            Some(())
+        };
+        add("Impersonate-User", &user["username"])?;
+        for group in user["groups"].as_array().into_iter().flatten() {
+            add("Impersonate-Group", group)?;
+        }
+        for (key, values) in user["extra"].as_object().into_iter().flatten() {
+            for value in values.as_array().into_iter().flatten() {
+                add(&format!("Impersonate-Extra-{}", key.replace('/', "%2F")), value)?;
+            }
+        }
+        Some(self.client.request::<Value>(request).await.map(drop).map_err(|error| error.to_string()))
+    }
+
     /// A real cluster, because the sandbox does not evaluate policies. Without one, returns `None` and prints why.
     pub async fn start_evaluating() -> Option<Cluster> {
         let cluster = Cluster::start().await;

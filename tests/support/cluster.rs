@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use hyper::http::{HeaderName, HeaderValue};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, SelfSubjectReview, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
@@ -88,7 +87,7 @@ impl Cluster {
     }
 
     /// A pod of this namespace as a client sends it.
-    fn sent(&self, pod: &PodBuilder) -> Value {
+    pub fn sent(&self, pod: &PodBuilder) -> Value {
         let mut pod = pod.clone().namespace(&self.namespace).0;
         // The API server's own plugins set these.
         for key in ["priority", "preemptionPolicy"] {
@@ -96,28 +95,6 @@ impl Cluster {
         }
         pod.as_object_mut().unwrap().remove("status");
         pod
-    }
-
-    /// The same as a user of these `userInfo`. `None` if it cannot be sent in headers.
-    pub async fn dry_run_as(&self, user: &Value, pod: &PodBuilder) -> Option<Result<(), String>> {
-        let params = PostParams { dry_run: true, ..PostParams::default() };
-        let pods = kube::core::Request::new(format!("/api/v1/namespaces/{}/pods", self.namespace));
-        let mut request = pods.create(&params, self.sent(pod).to_string().into_bytes()).unwrap();
-        let mut add = |name: &str, value: &Value| {
-            let (name, value) = (HeaderName::try_from(name).ok()?, HeaderValue::try_from(value.as_str()?).ok()?);
-            request.headers_mut().append(name, value);
-            Some(())
-        };
-        add("Impersonate-User", &user["username"])?;
-        for group in user["groups"].as_array().into_iter().flatten() {
-            add("Impersonate-Group", group)?;
-        }
-        for (key, values) in user["extra"].as_object().into_iter().flatten() {
-            for value in values.as_array().into_iter().flatten() {
-                add(&format!("Impersonate-Extra-{}", key.replace('/', "%2F")), value)?;
-            }
-        }
-        Some(self.client.request::<Value>(request).await.map(drop).map_err(|error| error.to_string()))
     }
 
     /// Whether the webhook mutates a new executor; otherwise the API server's error.

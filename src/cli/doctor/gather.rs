@@ -17,11 +17,10 @@ use crate::cluster::policies::Live;
 use crate::cluster::view::resource;
 use crate::cluster::vouching::{self, Vouching};
 use crate::json::{at, entries, list, text};
+use crate::manifests::creator_policy;
 use crate::manifests::installation::{Installation, Kind, except};
 use crate::manifests::object::GROUP;
 use crate::manifests::rbac::{self, Named, Permission, Scope, When};
-use crate::manifests::validating_policy::Slot;
-use crate::manifests::{creator_policy, fallback_policy};
 use crate::reason::Reason;
 use crate::spark::labels;
 
@@ -280,7 +279,7 @@ impl Facts {
         argument(&pod, "--tls-secret").or_else(|| volume(&pod, "secret", "secretName"))
     }
 
-    fn creator_policy(&self) -> String {
+    pub(super) fn creator_policy(&self) -> String {
         argument(&self.pod(), "--creator-policy").unwrap_or_else(|| creator_policy::NAME.to_owned())
     }
 
@@ -305,9 +304,9 @@ impl Facts {
     fn questions(&self) -> Vec<(Permission, &'static str, Vec<Option<String>>)> {
         let pod = self.pod();
         let named = |name: &str| vec![argument(&pod, name)];
-        let of_installation = |names: fn(&str) -> Vec<String>| -> Vec<Option<String>> {
-            let admission = self.admission.first();
-            admission.map(|admission| names(&admission.installation.name)).into_iter().flatten().map(Some).collect()
+        let of_part = |validates: bool| -> Vec<Option<String>> {
+            let parts = self.admission.iter().map(|admission| &admission.installation);
+            parts.filter(|part| part.validates() == validates).flat_map(Installation::names).map(Some).collect()
         };
         let mut all = Vec::new();
         for mut permission in rbac::all() {
@@ -320,10 +319,8 @@ impl Facts {
                 }
                 Named::Configuration => named("--validating-configuration"),
                 Named::CreatorPolicy => creator_policy::names(&self.creator_policy()).map(Some).to_vec(),
-                Named::ValidatingPolicies => {
-                    of_installation(|name| Slot::ALL.iter().flat_map(|slot| slot.names(name)).collect())
-                }
-                Named::FallbackPolicies => of_installation(|name| fallback_policy::names(name).to_vec()),
+                Named::ValidatingPolicies => of_part(true),
+                Named::FallbackPolicies => of_part(false),
                 Named::PolicyOwner => {
                     let flag = match permission.when {
                         When::ApplyingValidating => "--validating-policy-owner",

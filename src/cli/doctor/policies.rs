@@ -49,7 +49,9 @@ pub(super) fn examine(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<
     else {
         return;
     };
-    let unmanaged: Vec<&Value> = live.objects.iter().filter(|object| is_unmanaged(object, &facts.admission)).collect();
+    let release = facts.creator_policy();
+    let unmanaged: Vec<&Value> =
+        live.objects.iter().filter(|object| is_unmanaged(object, &release, &facts.admission)).collect();
     if !unmanaged.is_empty() {
         let names: Vec<String> = unmanaged.iter().map(|object| called(object)).collect();
         out.push(Finding::warning(
@@ -88,7 +90,9 @@ fn compared(part: &Admission, live: &Live, policies: &Policies, account: &str) -
     }
     let remedy = match owner {
         Some(_) => "the leader applies them within a minute of a change; its log says what prevents it".to_owned(),
-        None if !refused.is_empty() => "change the policy file as expected, and run doctor again".to_owned(),
+        None if !refused.is_empty() && wanted.is_empty() => {
+            "change the policy file as expected, and run doctor again".to_owned()
+        }
         None if surplus.is_empty() => command(installation, account),
         // Every API server must have seen the new ones.
         None => format!(
@@ -100,9 +104,9 @@ fn compared(part: &Admission, live: &Live, policies: &Policies, account: &str) -
     Finding::warning(problems.join("; "), remedy)
 }
 
-/// Whether an object belongs neither to this installation nor, as far as is known, to another one: one that a leader applied has an owner,
-/// with which it is deleted.
-fn is_unmanaged(object: &Value, parts: &[Admission]) -> bool {
+/// Whether an object belongs to this installation, which does not manage it, or to none as far as is known: one that another leader
+/// applied has an owner, with which it is deleted. `release` is the first part of this installation's names.
+fn is_unmanaged(object: &Value, release: &str, parts: &[Admission]) -> bool {
     let name = text(object, &["metadata", "name"]);
     let is_ours = parts.iter().any(|part| part.installation.names().iter().any(|ours| ours == name));
     let owners = list(object, &["metadata", "ownerReferences"]);
@@ -110,8 +114,9 @@ fn is_unmanaged(object: &Value, parts: &[Admission]) -> bool {
         let owner = format!("{}/{}", text(owner, &["kind"]), text(owner, &["name"]));
         parts.iter().any(|part| part.owner.as_ref() == Some(&owner))
     };
-    let of_release = text(object, &["metadata", "labels", MANAGED_BY]) == "Helm";
-    !is_ours && !of_release && (owners.is_empty() || owners.iter().any(of_part))
+    let of_helm = text(object, &["metadata", "labels", MANAGED_BY]) == "Helm";
+    let is_named_so = name.strip_prefix(release).is_some_and(|rest| rest.starts_with('.'));
+    !is_ours && !of_helm && (owners.is_empty() || is_named_so || owners.iter().any(of_part))
 }
 
 /// The command that deletes objects: bindings first.

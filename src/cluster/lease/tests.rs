@@ -202,6 +202,30 @@ async fn first_leader_finds_no_previous_holder_if_create_response_is_lost() {
     assert!(found.checkpoint.is_none() && !found.was_held);
 }
 
+#[tokio::test(start_paused = true)]
+async fn leadership_that_has_ended_does_not_hold_when_the_replica_leads_again() {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let (running, mut seen) = start_election(client_of(&server, false));
+    let leading = async {
+        let mut leads = async |leads: bool| {
+            let state = seen.wait_for(|state| state.leadership().is_some() == leads).await.unwrap();
+            state.leadership().cloned()
+        };
+        let first = leads(true).await.unwrap();
+        assert!(first.holds());
+        server.lock().unwrap().is_unavailable = true;
+        leads(false).await;
+        assert!(!first.holds());
+        server.lock().unwrap().is_unavailable = false;
+        let second = leads(true).await.unwrap();
+        assert!(second.holds() && !first.holds());
+    };
+    tokio::select! {
+        () = running => panic!("the election ended unexpectedly"),
+        () = leading => {}
+    }
+}
+
 /// Each change of the leadership wakes its receivers: the signing key is read again, and actions are cancelled.
 #[tokio::test(start_paused = true)]
 async fn retry_of_follower_does_not_notify_election_receivers() {

@@ -17,7 +17,7 @@ use crate::telemetry::registry::Registry;
 
 const POLICY: &str = "policies: [{name: a, validate: Enforce}]";
 
-/// What an API server answers instead: by method, path and query.
+/// What an API server answers instead: by method, path and query. With the code 0 what is listed changes at once.
 type Fault = Box<dyn FnMut(&str, &str) -> Option<(u16, String)> + Send>;
 
 /// An API server with admission policies, which records its requests.
@@ -32,8 +32,11 @@ struct Server {
 impl Server {
     fn answer(&mut self, method: &str, path: &str, sent: &Value) -> (u16, String) {
         let is_watch = path.contains("watch=true");
-        self.requests.push(format!("{} {path}", if is_watch { "WATCH" } else { method }));
-        if let Some(answer) = self.fault.as_mut().and_then(|fault| fault(method, path)) {
+        let seen = if sent["metadata"]["resourceVersion"].is_string() { " seen" } else { "" };
+        self.requests.push(format!("{} {path}{seen}", if is_watch { "WATCH" } else { method }));
+        let fault = self.fault.as_mut().and_then(|fault| fault(method, path));
+        let is_changed = fault.as_ref().is_some_and(|(code, _)| *code == 0);
+        if let Some(answer) = fault.filter(|_| !is_changed) {
             return answer;
         }
         let status = |code: u16, reason: &str| {
@@ -50,7 +53,25 @@ impl Server {
                     .filter(|(key, _)| key.starts_with(&format!("{path}/")))
                     .map(|(_, found)| found)
                     .collect();
-                (200, json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items}).to_string())
+                let answer = json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items});
+                // Each object changes as soon as it is read.
+                for object in self.objects.values_mut().filter(|_| is_changed) {
+                    self.version += 1;
+                    object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                }
+                (200, answer.to_string())
+            }
+            ("PATCH", Some(mut found)) if sent.is_array() => {
+                let version = found["metadata"]["resourceVersion"].clone();
+                json_patch::patch(&mut found, &serde_json::from_value::<json_patch::Patch>(sent.clone()).unwrap())
+                    .unwrap();
+                if found["metadata"]["resourceVersion"] != version {
+                    return status(409, "Conflict");
+                }
+                self.version += 1;
+                found["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                self.objects.insert(path.to_owned(), found.clone());
+                (200, found.to_string())
             }
             ("PATCH", found) => {
                 let seen = &sent["metadata"]["resourceVersion"];
@@ -95,6 +116,10 @@ fn policies(text: &str) -> Arc<Policies> {
 
 impl Replica {
     fn start(account: Option<&str>, text: &str) -> Replica {
+        Replica::start_with(Kind::Validating, account, text)
+    }
+
+    fn start_with(kind: Kind, account: Option<&str>, text: &str) -> Replica {
         let server = Arc::new(Mutex::new(Server::default()));
         let of_task = server.clone();
         let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
@@ -113,7 +138,7 @@ impl Replica {
         let metrics = Arc::new(Metrics::register(&Registry::default()).unwrap());
         let policies = Arc::new(ArcSwap::new(policies(text)));
         let settings = AdmissionPolicies {
-            installation: Installation { name: "u".into(), namespaces: Vec::new(), kinds: vec![Kind::Validating] },
+            installation: Installation { name: "u".into(), namespaces: Vec::new(), kinds: vec![kind] },
             owner: Some("ClusterRole/r".parse().unwrap()),
             settle: SETTLE,
         };
@@ -171,14 +196,16 @@ async fn failed_reads_and_an_unknown_account_count_as_a_difference() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cluster_that_serves_no_such_kind_is_no_difference() {
-    let replica = Replica::leading();
-    replica.fault(|method, path| {
-        let status = json!({"kind": "Status", "reason": "NotFound", "code": 404}).to_string();
-        (method == "GET" && path.contains("policybindings")).then_some((404, status))
-    });
-    seconds(10).await;
-    assert_eq!((replica.differences(), replica.requests("PATCH").len()), (0, 0));
+async fn nothing_is_written_where_a_kind_is_not_served_and_an_old_cluster_needs_no_fallback() {
+    for (kind, differences) in [(Kind::Validating, 1), (Kind::Fallback, 0)] {
+        let replica = Replica::start_with(kind, Some("system:serviceaccount:u:u"), POLICY);
+        replica.fault(|method, path| {
+            let status = json!({"kind": "Status", "reason": "NotFound", "code": 404}).to_string();
+            (method == "GET" && path.contains("policybindings")).then_some((404, status))
+        });
+        seconds(10).await;
+        assert_eq!((replica.differences(), replica.requests("PATCH").len()), (differences, 0), "{kind:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,16 +255,51 @@ async fn end_of_the_leadership_between_two_requests_of_a_write_prevents_the_seco
 async fn object_that_changes_before_the_write_is_read_again() {
     let replica = Replica::leading();
     seconds(10).await;
-    let mut refusals = 1;
-    replica.fault(move |method, _| {
-        let status = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}).to_string();
-        (method == "PATCH" && std::mem::take(&mut refusals) > 0).then_some((409, status))
+    replica.requests("");
+    // Every time it is read, it changes before it is written.
+    let counts = |result: &str| replica.metrics.actions.with_label_values(&["admission-policy", result]).get();
+    for object in replica.server.lock().unwrap().objects.values_mut() {
+        object["spec"]["matchConditions"] = json!([]);
+        object["spec"]["validationActions"] = json!(["Audit"]);
+    }
+    replica.fault(|method, path| {
+        let is_list = method == "GET" && !path.contains("clusterroles") && !path.contains("watch=true");
+        is_list.then_some((0, String::new()))
     });
-    replica.policies.store(policies("policies: [{name: b, validate: Enforce}]"));
-    seconds(5).await;
-    assert_eq!(replica.differences(), 2, "the old set is there until the new one has settled");
-    seconds(30).await;
+    seconds(200).await;
+    assert!(counts("stale") > 3 && counts("failed") == 0, "{} {}", counts("stale"), counts("failed"));
+    assert!(replica.requests("PATCH").iter().all(|request| request.ends_with(" seen")), "each states what it changes");
+    replica.fault(|_, _| None);
+    seconds(100).await;
     assert_eq!(replica.differences(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn condition_of_another_manager_is_replaced_also_where_it_makes_the_object_invalid() {
+    let replica = Replica::leading();
+    seconds(10).await;
+    for code in [200, 422] {
+        let foreign = json!([{"name": "never", "expression": "false"}]);
+        let (key, found) = {
+            let mut server = replica.server.lock().unwrap();
+            let (key, found) = server.objects.iter_mut().find(|(key, _)| !key.contains("bindings")).unwrap();
+            found["spec"]["matchConditions"] = foreign;
+            (key.clone(), found.to_string())
+        };
+        let mut refusals = 1;
+        let status = json!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": code}).to_string();
+        let of_fault = key.clone();
+        replica.fault(move |method, path| {
+            let is_first = method == "PATCH" && path.starts_with(&of_fault) && path.contains("force=true");
+            let answer = if code == 422 { &status } else { &found };
+            (is_first && std::mem::take(&mut refusals) > 0).then(|| (code, answer.clone()))
+        });
+        seconds(100).await;
+        let stored = replica.server.lock().unwrap().objects[&key].clone();
+        assert_ne!(stored["spec"]["matchConditions"][0]["name"], "never", "{code}");
+        assert_eq!(replica.differences(), 0, "{code}");
+        assert_eq!(replica.metrics.actions.with_label_values(&["admission-policy", "failed"]).get(), 0, "{code}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
