@@ -199,6 +199,25 @@ async fn objects_belong_to_their_owner_also_when_it_is_created_anew() {
     app.stop().await.unwrap();
 }
 
+/// As with `rbac.create: false`.
+#[tokio::test]
+async fn policies_belong_to_a_webhook_configuration_where_the_chart_creates_no_roles() {
+    let cluster = Cluster::start().await;
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": {"name": cluster.namespace},
+    });
+    let uid = cluster.create(configuration).await.uid().unwrap();
+    let owner = format!("MutatingWebhookConfiguration/{}", cluster.namespace).parse().unwrap();
+    let settings = AdmissionPolicies { owner: Some(owner), ..managed(&cluster, &[Kind::Validating]) };
+    let app = cluster.usher_managing(settings, ENFORCE, "one").await;
+    eventually("both objects belong to it", async || {
+        let all = objects(&cluster).await;
+        all.len() == 2 && all.iter().all(|object| object["metadata"]["ownerReferences"][0]["uid"] == *uid)
+    })
+    .await;
+    app.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn fallback_follows_the_policy_file_and_nothing_is_written_without_its_owner() {
     let cluster = Cluster::start().await;

@@ -481,12 +481,21 @@ async fn real_api_server_stores_no_ordered_signature() {
         let message = result.unwrap_err().to_string();
         assert!(message.contains("changed") && message.contains(CREATOR), "{message}");
     }
-    let bind = async |client: &kube::Client, name: &str, annotations: &Value| {
+    let try_to_bind = async |client: &kube::Client, name: &str, annotations: &Value, dry_run: bool| {
         let object = json!({"apiVersion": "v1", "kind": "Binding", "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
             "metadata": {"name": name, "namespace": cluster.namespace, "annotations": annotations}});
         let pods: Api<Pod> = Api::namespaced(client.clone(), &cluster.namespace);
-        pods.create_subresource::<Value, Value>("binding", name, &PostParams::default(), &object).await
+        let params = PostParams { dry_run, ..PostParams::default() };
+        pods.create_subresource::<Value, Value>("binding", name, &params, &object).await
     };
+    let bind = async |client: &kube::Client, name: &str, annotations: &Value| {
+        try_to_bind(client, name, annotations, false).await
+    };
+    // An API server sees each policy for itself.
+    eventually("the policy of bindings is evaluated", async || {
+        try_to_bind(&by_me, name, annotations, true).await.is_err()
+    })
+    .await;
     let message = bind(&by_me, name, annotations).await.unwrap_err().to_string();
     assert!(message.contains("binds a pod with") && message.contains(CREATOR), "{message}");
     // The controller manager's type check has no objection.
