@@ -383,6 +383,7 @@ fn admission_policies_that_differ_from_policy_file_yield_warning() {
     facts.policy_objects = Err("validatingadmissionpolicies is forbidden".into());
     unchecked(&facts, "validatingadmissionpolicies is forbidden");
     facts.policy_objects = managing(true).policy_objects;
+    // Of this release's name: left behind when the value was set to false, with a webhook configuration as their owner.
     for object in &mut facts.policy_objects.as_mut().unwrap().objects {
         object["metadata"]["ownerReferences"] =
             json!([{"kind": "MutatingWebhookConfiguration", "name": "00-spark-usher"}]);
@@ -404,7 +405,7 @@ fn admission_policies_that_differ_from_policy_file_yield_warning() {
         ("ClusterRole/spark-usher-validating-policies", "spark-usher", true),
         ("ClusterRole/other-validating-policies", "spark-usher", false),
         ("", "Helm", false),
-        // Of this release's name: left behind when the value was set to false, with a webhook configuration as their owner.
+        // Of another name, and owned by another object: of another installation.
         ("MutatingWebhookConfiguration/00-spark-usher", "spark-usher", false),
     ] {
         facts.policy_objects.as_mut().unwrap().objects.push(other(owner, label));
