@@ -517,6 +517,7 @@ def check_notes_say_what_is_deleted(helm, usher, folder):
     for values, expected in (
         ({}, "you apply the admission policies yourself"),
         ({"webhook": {"validating": {"creations": False}}}, "are not validated until you apply the admission policies"),
+        ({"fallbackPolicy": {"enabled": True}, "webhook": {"mutating": {"enabled": False}}}, "but fallbackPolicy sets the owner of executors"),
     ):
         values = {"validatingPolicy": {"enabled": True}, "admissionPolicies": {"apply": False}, **values}
         notes = " ".join(helm("install", "spark-usher", str(CHART), "--dry-run=client", "--namespace", NAMESPACE, values=values).split())

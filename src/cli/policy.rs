@@ -82,12 +82,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
             }
         },
     };
-    match manifests(args, &config, err) {
-        Ok(manifests) if args.output == Output::Json => {
+    let result = manifests(args, &config);
+    if let Ok((_, Some(warning))) = &result {
+        writeln!(err, "warning: {warning}")?;
+    }
+    match result {
+        Ok((manifests, _)) if args.output == Output::Json => {
             writeln!(out, "{:#}", json!({"apiVersion": "v1", "kind": "List", "items": manifests}))?;
             Ok(OK)
         }
-        Ok(manifests) => {
+        Ok((manifests, _)) => {
             let (version, flags) = match (args.validating, args.creator) {
                 (true, _) => ("1.30", " --validating …"),
                 (_, true) => ("1.30", " --creator …"),
@@ -110,7 +114,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     }
 }
 
-fn manifests(args: &Args, config: &Config, err: &mut dyn Write) -> Result<Vec<Value>, String> {
+/// The manifests, and a warning if not all that were asked for are possible.
+fn manifests(args: &Args, config: &Config) -> Result<(Vec<Value>, Option<String>), String> {
     if let Some(wrong) = args.exclude.iter().find(|name| !is_dns_label(name)) {
         return Err(format!("--exclude {wrong:?}: expected the name of a namespace, without wildcards"));
     }
@@ -119,23 +124,22 @@ fn manifests(args: &Args, config: &Config, err: &mut dyn Write) -> Result<Vec<Va
     }
     let (name, account) = (args.name.clone(), args.account.clone().unwrap_or_default());
     if args.creator {
-        return creator_policy::manifests(&name, &account).map_err(|refused| refused.to_string());
+        let manifests = creator_policy::manifests(&name, &account).map_err(|refused| refused.to_string())?;
+        return Ok((manifests, None));
     }
     let namespaces = args.namespaces.as_ref().map_or_else(|| except(&args.exclude), |namespaces| namespaces.0.clone());
     if args.validating {
         let parameters = validating_policy::Parameters { name, namespaces, account };
         let slots = validating_policy::manifests(&config.policies, &parameters);
-        return slots.map(|[first, _]| first).map_err(|refused| refused.to_string());
+        return slots.map(|[first, _]| (first, None)).map_err(|refused| refused.to_string());
     }
     let parameters = fallback_policy::Parameters { name, namespaces, scheduler: args.scheduler };
     match fallback_policy::manifests(&config.policies, &parameters) {
         (objects, Some(refused)) if objects.is_empty() => Err(refused.to_string()),
-        (objects, Some(refused)) => {
-            writeln!(err, "warning: only the policy of the owner is possible: {refused}")
-                .map_err(|error| error.to_string())?;
-            Ok(objects)
+        (objects, refused) => {
+            let warning = refused.map(|refused| format!("only the policy of the owner is possible: {refused}"));
+            Ok((objects, warning))
         }
-        (objects, None) => Ok(objects),
     }
 }
 
@@ -143,22 +147,32 @@ fn manifests(args: &Args, config: &Config, err: &mut dyn Write) -> Result<Vec<Va
 mod tests {
     use super::*;
 
+    fn args(scheduler: bool, exclude: &str) -> Args {
+        Args {
+            config: None,
+            validating: false,
+            creator: false,
+            account: None,
+            scheduler,
+            name: creator_policy::NAME.to_owned(),
+            exclude: vec!["kube-system".to_owned(), exclude.to_owned()],
+            namespaces: None,
+            output: Output::Yaml,
+        }
+    }
+
+    #[test]
+    fn policy_of_the_owner_is_printed_with_a_warning_where_that_of_the_scheduler_is_impossible() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert_eq!(run(&args(true, "team-a"), &mut out, &mut err).unwrap(), OK);
+        let [out, err] = [out, err].map(|text| String::from_utf8(text).unwrap());
+        assert!(out.contains("fallback-owner") && !out.contains("fallback-scheduler"), "{out}");
+        assert!(err.starts_with("warning: only the policy of the owner is possible: found 0 policies"), "{err}");
+    }
+
     #[test]
     fn invalid_excluded_namespace_is_rejected() {
-        let error = |exclude: &str| {
-            let args = Args {
-                config: None,
-                validating: false,
-                creator: false,
-                account: None,
-                scheduler: false,
-                name: creator_policy::NAME.to_owned(),
-                exclude: vec!["kube-system".to_owned(), exclude.to_owned()],
-                namespaces: None,
-                output: Output::Yaml,
-            };
-            manifests(&args, &Config::default(), &mut Vec::new()).err()
-        };
+        let error = |exclude: &str| manifests(&args(false, exclude), &Config::default()).err();
         assert_eq!(error("team-a"), None);
         for wrong in ["a*", "Team", "", "a.b", &"a".repeat(64)] {
             assert!(error(wrong).unwrap().contains("expected the name of a namespace"), "{wrong}");

@@ -57,7 +57,7 @@ impl Leadership {
         self.until.borrow().is_some_and(|until| clock::instant() < until)
     }
 
-    /// [`Error::NotLeading`] if it does not hold any more.
+    /// Returns [`Error::NotLeading`] if it has ended.
     pub(super) fn require(&self) -> Result<()> {
         if self.holds() { Ok(()) } else { Err(Error::NotLeading) }
     }

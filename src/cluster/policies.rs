@@ -219,7 +219,7 @@ struct Task {
 
 /// Why a round ended early.
 enum Failure {
-    /// This replica does not lead any more.
+    /// The leadership has ended.
     NotLeading,
     /// The object changed after it was read.
     Stale(String),

@@ -172,13 +172,8 @@ fn owner_conditions(policies: &Policies) -> Vec<(String, String)> {
 
 /// Excludes pods that an owner would move into another group of this scheduler.
 fn not_regrouped(scheduler: &GangScheduler, policies: &Policies) -> Vec<(String, String)> {
-    let own = || policies.listed().iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
-    let mut names: Vec<&str> =
-        scheduler.default_name.into_iter().chain(own().filter_map(|policy| policy.scheduler.name.as_deref())).collect();
-    names.sort_unstable();
-    names.dedup();
-    let placed_by_another =
-        format!("!has(object.spec.schedulerName) || !(object.spec.schedulerName in {})", json!(names));
+    let names = json!(policies.scheduler_names(scheduler));
+    let placed_by_another = format!("!has(object.spec.schedulerName) || !(object.spec.schedulerName in {names})");
     if scheduler.harmless_owners.is_some() {
         // The owners of the driver are not known.
         return vec![(format!("not-placed-by-{}", scheduler.kind), placed_by_another)];
@@ -191,7 +186,7 @@ fn not_regrouped(scheduler: &GangScheduler, policies: &Policies) -> Vec<(String,
     let names_one = has_entry(place, key);
     let mut out =
         vec![(format!("no-{}-without-a-gang", scheduler.kind), format!("{placed_by_another} || {names_one}"))];
-    if own().next().is_some() {
+    if policies.iter().any(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind) {
         // The webhook adds no key to a pod of another gang.
         let of_another = scheduler.gang_keys.iter().map(|(place, key)| format!("!{}", has_entry(*place, key)));
         let of_no_other = of_another.collect::<Vec<_>>().join(" && ");

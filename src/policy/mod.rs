@@ -271,6 +271,12 @@ impl Policies {
         }
     }
 
+    /// The values of `schedulerName` that select this scheduler: its default name, and those that policies give it.
+    pub fn scheduler_names(&self, scheduler: &GangScheduler) -> BTreeSet<&str> {
+        let own = self.iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
+        scheduler.default_name.into_iter().chain(own.filter_map(|policy| policy.scheduler.name.as_deref())).collect()
+    }
+
     /// The key by which pods name their queue to a scheduler: the one that its first policy sets, else its type's own.
     pub fn queue_key(&self, scheduler: &GangScheduler) -> Option<(MetadataField, &'static str)> {
         let mut choices = self.iter().map(|policy| &policy.scheduler);

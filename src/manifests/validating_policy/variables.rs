@@ -1,7 +1,5 @@
 //! The variables of the validations.
 
-use std::iter::once;
-
 use serde_json::{Value, json};
 
 use super::choice::{choose, depends_on_pod_labels};
@@ -220,11 +218,10 @@ fn longest_queue(regex: usize) -> usize {
 
 /// Keys that a scheduler reads from the pods that name it, under a further condition; any policy may give it another name.
 fn read_by(scheduler: &GangScheduler, policies: &Policies, keys: &Value, only: Option<&str>) -> String {
-    let Some(default) = scheduler.default_name else { return keys.to_string() };
-    let own = policies.iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
-    let mut names: Vec<&str> = once(default).chain(own.filter_map(|policy| policy.scheduler.name.as_deref())).collect();
-    names.sort_unstable();
-    names.dedup();
+    if scheduler.default_name.is_none() {
+        return keys.to_string();
+    }
+    let names = policies.scheduler_names(scheduler);
     let only = only.map(|only| [" && ", only].concat()).unwrap_or_default();
     format!("(variables.scheduler in {}{only} ? {keys} : [])", json!(names))
 }
