@@ -32,6 +32,7 @@ use rustls_pki_types::pem::PemObject;
 use spark_usher::config;
 use spark_usher::http::handlers::{Handlers, Namespaces, ReviewState};
 use spark_usher::http::limits::Limits;
+use spark_usher::http::listener_metrics::HandshakeMetrics;
 use spark_usher::http::metrics::Metrics;
 use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
 use spark_usher::http::webhook;
@@ -57,17 +58,19 @@ fn serve(
     name: &str,
     routes: Router,
     serving: &Arc<Serving>,
-    metrics: &Arc<Metrics>,
+    handshakes: &HandshakeMetrics,
     stop: &CancellationToken,
 ) -> SocketAddr {
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.address();
-    let (config, metrics) = (Arc::new(serving.config()), metrics.clone());
+    let (config, handshakes) = (Arc::new(serving.config()), handshakes.clone());
     let ending = Shutdown { draining: stop.clone(), stop: stop.clone(), drain: Duration::ZERO };
     let thread = std::thread::Builder::new().name(name.to_owned());
     let serving = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(server::serve_tls(listener, config, routes, Deadlines::default(), metrics, ending)).unwrap();
+        runtime
+            .block_on(server::serve_tls(listener, config, routes, Deadlines::default(), handshakes, ending))
+            .unwrap();
     };
     thread.spawn(serving).unwrap();
     address
@@ -158,7 +161,9 @@ fn main() {
     let authority = Authority::new("bench", clock::now()).unwrap();
     let pair = authority.serve(&["localhost"], &["127.0.0.1".parse().unwrap()]).unwrap();
     let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());
-    let metrics = Arc::new(Metrics::register(&Registry::default()).unwrap());
+    let registry = Registry::default();
+    let metrics = Arc::new(Metrics::register(&registry).unwrap());
+    let handshakes = HandshakeMetrics::register(&registry).unwrap();
     let stop = CancellationToken::new();
     let state = ReviewState {
         snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
@@ -171,11 +176,11 @@ fn main() {
         "webhook",
         webhook::router(Handlers::new(state, Arc::new(NoNamespaces)), Limits::default(), metrics.clone()),
         &serving,
-        &metrics,
+        &handshakes,
         &stop,
     );
     let echo = Router::new().route("/mutate", post(async |body: Bytes| body));
-    let echo = serve("echo", echo, &serving, &metrics, &stop);
+    let echo = serve("echo", echo, &serving, &handshakes, &stop);
 
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();

@@ -97,6 +97,8 @@ pub mod spark;
 pub mod submission;
 pub mod submit;
 pub mod telemetry;
+#[cfg(test)]
+mod test_time;
 pub mod text;
 pub mod time;
 pub mod tls;

@@ -21,12 +21,13 @@ use crate::recovery::cost::CostLedger;
 use crate::recovery::report::DeletedPod;
 use crate::recovery::waiting;
 use crate::signature::{StatedCreator, namespace_of_account};
-use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, SchedulingFields, Snapshot, TemplateCounts};
+use crate::snapshot::{Application, DriverPhase, DriverPod, Executor, Snapshot, TemplateCounts};
 use crate::spark::diagnostics::PodDiagnostics;
 use crate::spark::ids::{AppKey, PodIdentity};
 use crate::spark::lifecycle_conf::LifecycleConf;
 use crate::spark::names::app_name_of_pod;
 use crate::spark::state::ExecutorPodState;
+use crate::time::in_seconds;
 
 mod costs;
 mod groups;
@@ -38,7 +39,6 @@ mod recovery_reports;
 mod reports;
 mod status;
 mod timeline;
-mod times;
 
 pub use costs::{CostReport, CostRow, core_hours, costs, gib_hours};
 pub use groups::GroupReport;
@@ -54,8 +54,6 @@ pub use reports::{
 };
 pub use status::AppStatus;
 pub use timeline::{Life, LifeSpan, Scale, Timeline, cause_groups};
-use times::shown;
-pub use times::{age, ago, in_unit};
 
 /// What happened, beside the snapshot.
 #[derive(Clone, Debug, Default)]
@@ -318,20 +316,20 @@ fn driver(
     };
     DriverReport {
         liveness: liveness.to_owned(),
-        state: pod.map(|pod| driver_state(pod).to_owned()),
+        state: pod.map(|pod| pod.state().to_owned()),
         node: pod.and_then(|pod| pod.node.as_deref()).map(str::to_owned),
-        why: pod.and_then(|pod| driver_why(pod, waiting::not_scheduled(snapshot, key, (&**pod).into()))),
+        why: pod.and_then(|pod| pod.why(waiting::not_scheduled(snapshot, key, (&**pod).into()))),
         created: pod.and_then(|pod| pod.created).and_then(seconds),
         ended: pod
             .filter(|pod| pod.phase == DriverPhase::Ended)
             .and_then(|pod| pod.diagnostics.as_ref()?.ended_at())
-            .map(shown),
+            .map(in_seconds),
         pod: name,
     }
 }
 
 fn seconds(seconds: NonZeroU32) -> Option<String> {
-    Timestamp::from_second(seconds.get().into()).ok().map(shown)
+    Timestamp::from_second(seconds.get().into()).ok().map(in_seconds)
 }
 
 /// When the first of its executors that are known was created.
@@ -353,33 +351,6 @@ fn app_name<'a>(snapshot: &'a Snapshot, key: &'a AppKey, app: &'a Application, e
     stated.or_else(of_pod).filter(|name| !name.is_empty()).unwrap_or_else(|| key.selector())
 }
 
-/// The state of a driver's pod, in a word.
-pub(crate) fn driver_state(pod: &DriverPod) -> &'static str {
-    match pod.phase {
-        DriverPhase::Ended if pod.has_failed => "failed",
-        DriverPhase::Ended => "succeeded",
-        _ if pod.deleting => "terminating",
-        DriverPhase::Pending => "pending",
-        DriverPhase::Running => "running",
-    }
-}
-
-/// Why a driver's pod is in its state. The second is why it has no node, if that is so.
-pub(crate) fn driver_why(pod: &DriverPod, not_scheduled: Option<String>) -> Option<String> {
-    let nothing = PodDiagnostics::default();
-    let diagnostics = pod.diagnostics.as_deref().unwrap_or(&nothing);
-    let mut parts = if pod.phase == DriverPhase::Ended { diagnostics.exit_message() } else { Vec::new() };
-    if pod.phase != DriverPhase::Ended {
-        parts.extend(diagnostics.starting_message());
-        parts.extend(not_scheduled);
-        parts.extend(diagnostics.restarts());
-    }
-    parts.extend(diagnostics.disruption.as_ref().map(|words| format!("{}: {}", words.reason, words.message)));
-    let at = diagnostics.ended_at().filter(|_| pod.phase == DriverPhase::Ended && !parts.is_empty());
-    parts.extend(at.map(|at| format!("at {}", shown(at))));
-    (!parts.is_empty()).then(|| parts.join("; "))
-}
-
 /// At most this many exec ids are listed.
 const MAX_VANISHED: usize = 20;
 
@@ -399,7 +370,7 @@ fn driver_view(
         .filter_map(|row| row.id)
         .filter(|id| !is_recent(*id));
     Some(DriverViewReport {
-        at: shown(view.wall),
+        at: in_seconds(view.wall),
         registered: view.executors().iter().filter(|row| row.is_active).count(),
         target: view.metrics.target,
         vanished: vanished.take(MAX_VANISHED).collect(),
@@ -419,7 +390,7 @@ fn not_with_driver(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> Op
         Registration::Unknown | Registration::Registered(_) => None,
         Registration::NotRegistered => Some("runs, but is not registered with its driver".to_owned()),
         Registration::Removed(row) => {
-            let at = row.removed.map_or_else(String::new, |at| format!(" at {}", shown(at)));
+            let at = row.removed.map_or_else(String::new, |at| format!(" at {}", in_seconds(at)));
             let reason = row.remove_reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
             Some(format!("runs, but its driver removed it{at}{reason}"))
         }
@@ -504,7 +475,7 @@ fn diagnosis(snapshot: &Snapshot, key: &AppKey, executor: &Executor, liveness: &
         parts.push("its phase is Unknown: its node does not respond".to_owned());
     }
     if parts.is_empty() && executor.state == ExecutorPodState::Pending {
-        parts.push(not_started(executor.node.as_deref(), &executor.template.scheduling));
+        parts.push(executor.template.scheduling.awaited(executor.node.as_deref()));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -515,7 +486,7 @@ fn done(executor: &Executor, now: Timestamp) -> Option<String> {
     if let Some(deletion) = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.deletion.as_ref()) {
         let until = deletion.until.map_or_else(String::new, |until| {
             let verb = if until < now { "ended" } else { "ends" };
-            format!(" (its grace period {verb} at {})", shown(until))
+            format!(" (its grace period {verb} at {})", in_seconds(until))
         });
         parts.push(format!("is being deleted{until}"));
         if !deletion.finalizers.is_empty() {
@@ -529,24 +500,16 @@ fn done(executor: &Executor, now: Timestamp) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// What a pod waits for that has not started, as long as nothing is wrong with it.
-pub(crate) fn not_started(node: Option<&str>, scheduling: &SchedulingFields) -> String {
-    match node {
-        Some(node) => format!("is starting on {node}"),
-        None => format!("waits for {} to assign a node", scheduling.shown_scheduler()),
-    }
-}
-
 fn deleted_by(deleted: &DeletedPod) -> String {
-    format!("deleted by spark-usher at {} ({}): {}", shown(deleted.at), deleted.rule.as_str(), deleted.message)
+    format!("deleted by spark-usher at {} ({}): {}", in_seconds(deleted.at), deleted.rule.as_str(), deleted.message)
 }
 
 /// What the driver's REST API says about an executor.
 fn driver_row(snapshot: &Snapshot, key: &AppKey, executor: &Executor) -> Option<DriverRowReport> {
     let row = drivers::row_of(snapshot, key, executor)?;
     Some(DriverRowReport {
-        registered: row.registered.map(shown),
-        removed: row.removed.map(shown),
+        registered: row.registered.map(in_seconds),
+        removed: row.removed.map(in_seconds),
         reason: row.remove_reason.as_deref().map(str::to_owned),
     })
 }
@@ -558,8 +521,8 @@ fn exit_report(snapshot: &Snapshot, history: &History, exit: &Exit) -> ExitRepor
         uid: exit.executor.uid.to_string(),
         id: exit.executor.exec_id.map(u64::from),
         node: exit.executor.node.as_deref().map(str::to_owned),
-        at: shown(exit.ended_at()),
-        noticed: shown(exit.at),
+        at: in_seconds(exit.ended_at()),
+        noticed: in_seconds(exit.at),
         cause: exit.cause.as_str().to_owned(),
         text: exit.cause.text().to_owned(),
         detail: exit.detail(),

@@ -7,8 +7,12 @@ use prometheus::{Gauge, IntCounterVec};
 use crate::cluster::namespace_metrics::NamespaceMetrics;
 use crate::cluster::replica::Replica;
 use crate::cluster::snapshot_metrics::SnapshotMetrics;
+use crate::http::listener_metrics::ListenersMetrics;
 use crate::telemetry::registry::Registry;
 use crate::{cluster, http};
+
+/// The listeners.
+const LISTENERS: [&str; 3] = ["webhook", "metrics", "debug"];
 
 /// The values of each label.
 pub const LABELS: &[(&str, &str)] = &[
@@ -55,6 +59,8 @@ pub struct Metrics {
     pub registry: Registry,
     /// Those of the listeners and of the webhook.
     pub http: Arc<http::metrics::Metrics>,
+    /// Those of the listeners.
+    pub listeners: ListenersMetrics,
     /// Those of the watches, the controller and the leader election.
     pub cluster: Arc<cluster::metrics::Metrics>,
     /// Those of the certificates and of the policy file.
@@ -81,11 +87,12 @@ impl Metrics {
     pub fn new(replica: &Replica) -> prometheus::Result<Metrics> {
         let registry = Registry::default();
         let http = Arc::new(http::metrics::Metrics::register(&registry)?);
+        let listeners = ListenersMetrics::register(&registry, &LISTENERS)?;
         let files = FileMetrics::register(&registry)?;
         SnapshotMetrics::register(&registry, replica.snapshot())?;
         NamespaceMetrics::register(&registry, replica)?;
         let cluster = Arc::new(cluster::metrics::Metrics::register(&registry)?);
-        Ok(Metrics { registry, http, cluster, files })
+        Ok(Metrics { registry, http, listeners, cluster, files })
     }
 }
 
@@ -133,7 +140,7 @@ mod tests {
     use super::*;
     use crate::admission::Operation;
     use crate::cluster::metrics::ACTIONS;
-    use crate::http::metrics::{Hook, LISTENERS, Outcome};
+    use crate::http::metrics::{Hook, Outcome};
     use crate::ownership::resolve::DriverSource;
     use crate::policy::RecoveryRule;
     use crate::spark::state::ExecutorPodState;

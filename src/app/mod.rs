@@ -126,8 +126,8 @@ impl App {
         let shutdown = Shutdown { draining: draining.clone(), stop: stop.clone(), drain: options.drain };
         let debug_ending = shutdown.clone();
         let Capacities { webhook: of_webhook, metrics: of_metrics, debug: of_debug } = options.capacities;
-        let secure = Listener::bind(options.webhook)?.limited(of_webhook, metrics.http.listener("webhook"));
-        let plain = Listener::bind(options.metrics)?.limited(of_metrics, metrics.http.listener("metrics"));
+        let secure = Listener::bind(options.webhook)?.limited(of_webhook, metrics.listeners.listener("webhook"));
+        let plain = Listener::bind(options.metrics)?.limited(of_metrics, metrics.listeners.listener("metrics"));
         let (webhook, metrics_address) = (secure.address(), plain.address());
         let own = Arc::new(ArcSwapOption::empty());
         let asking = account::run(options.cluster.client.clone(), own.clone(), stop.clone());
@@ -152,9 +152,10 @@ impl App {
         };
         let namespaces = Arc::new(NewNamespaces::new(snapshot.clone(), options.cluster.client.clone()));
         let routes = webhook::router(Handlers::new(state, namespaces), Limits::default(), metrics.http.clone());
-        let (tls, counted, end) = (Arc::new(serving.config_for(clients)), metrics.http.clone(), shutdown.clone());
+        let (tls, handshakes) = (Arc::new(serving.config_for(clients)), metrics.listeners.handshakes.clone());
+        let end = shutdown.clone();
         // Callers can occupy all threads of its runtime: probes, metrics, the Lease and the controller do not share them.
-        let reviewing = server::serve_tls(secure, tls, routes, Deadlines::default(), counted, end);
+        let reviewing = server::serve_tls(secure, tls, routes, Deadlines::default(), handshakes, end);
         supervisor.spawn("webhook", async move { Ok(isolated::run("webhook", reviewing).await??) });
         listening.open();
         let routes = admin::router(ready.clone(), metrics.registry.clone());
@@ -164,7 +165,7 @@ impl App {
 
         let mut debug_address = None;
         if let Some(address) = options.debug {
-            let listener = Listener::bind(address)?.limited(of_debug, metrics.http.listener("debug"));
+            let listener = Listener::bind(address)?.limited(of_debug, metrics.listeners.listener("debug"));
             let address = listener.address();
             debug_address = Some(address);
             let shown = Shown {

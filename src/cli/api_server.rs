@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use kube::{Client, Config};
 
+use crate::cluster::access::Access;
 use crate::cluster::client;
-use crate::submit::Access;
 
 /// The API server.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -12,6 +12,7 @@ use super::output::{OK, Output, aligned, block_on, failed, has_colors, one_line,
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::text::{first_line, squeezed};
+use crate::time::{self, ago};
 use crate::views::{self, AppReport, AppStatus};
 
 #[derive(Debug, clap::Args)]
@@ -130,7 +131,7 @@ fn wide(apps: &[&AppReport], now: Timestamp) -> Vec<String> {
         let target = app.target.as_ref();
         let target = target.map(|target| format!("{}{}", if target.at_least { "≥" } else { "" }, target.count));
         let driver = app.driver.pod.as_ref().map(|pod| format!("{pod} ({})", super::why::driver_state(app)));
-        let last = app.exits.first().map(|exit| format!("{} {} {}", views::ago(&exit.at, now), exit.pod, exit.cause));
+        let last = app.exits.first().map(|exit| format!("{} {} {}", ago(&exit.at, now), exit.pod, exit.cause));
         let cells = [
             app.namespace.clone(),
             app.shown_name().to_owned(),
@@ -153,7 +154,7 @@ fn wide(apps: &[&AppReport], now: Timestamp) -> Vec<String> {
 
 fn age(time: Option<&str>, now: Timestamp) -> String {
     let time = time.and_then(|time| time.parse::<Timestamp>().ok());
-    time.map_or_else(String::new, |time| views::age(now.duration_since(time).as_secs()))
+    time.map_or_else(String::new, |since| time::age(now.duration_since(since).as_secs()))
 }
 
 /// The longest reason in a row.

@@ -4,7 +4,7 @@ use super::output::{aligned, one_line};
 use crate::runtime::clock;
 use crate::submission::DriverStatus;
 use crate::text::first_line;
-use crate::views::ago;
+use crate::time::ago;
 
 /// Columns of the table,
 const ID: usize = 0;

@@ -7,7 +7,7 @@ use super::api_server::{ApiServer, Connection};
 use crate::cluster::drivers::{Found, Missing, Selection};
 use crate::cluster::request::Error;
 use crate::submission::{DriverStatus, SubmissionId};
-use crate::views::ago;
+use crate::time::ago;
 
 /// Which drivers.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -6,7 +6,8 @@ use super::output::{self, FAILED, OK, Output, block_on, failed, narrowed, plain,
 use super::query::{Found, Source};
 use crate::runtime::clock;
 use crate::time::Now;
-use crate::views::{self, NodeReport, NodesReport, ago};
+use crate::time::ago;
+use crate::views::{self, NodeReport, NodesReport};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -16,6 +16,7 @@ use super::program::program;
 use super::spark_compatible;
 use super::submit_help::{self, AFTER};
 use super::submit_options::{DryRun, Format, Own};
+use crate::cluster::access::Access;
 use crate::cluster::drivers::Selection;
 use crate::cluster::request::Error;
 use crate::cluster::submit::Failure;
@@ -28,7 +29,7 @@ use crate::runtime::{clock, random};
 use crate::snapshot::Namespace;
 use crate::spark::version::SparkVersion;
 use crate::submission::{DriverStatus, Preview, SubmissionId, preview};
-use crate::submit::{self, Access, Environment, Options, SparkConf, Submission, SubmitError, Unique, Waiting};
+use crate::submit::{self, Environment, Options, SparkConf, Submission, SubmitError, Unique, Waiting};
 use crate::time::whole_second;
 
 /// Versions whose spark-submit is reproduced, by their minor version and the patch that is assumed for it.
@@ -213,7 +214,7 @@ impl Request {
         let mut env = environment()?;
         let (settings, _) = submit::settings(&options, &env, &LocalFiles)?;
         let (version, note) = version(own.version.as_deref(), &settings)?;
-        let access = Access::of(&settings).map_err(|error| error.of_major(version.major))?;
+        let access = submit::access(&settings).map_err(|error| error.of_major(version.major))?;
         let context = own.context.as_deref().or(access.context.as_deref());
         let mut found = client::configure(own.kubeconfig.as_deref(), context).await;
         if own.kubeconfig.is_some() || context.is_some() || settings.get("spark.master").is_none() {

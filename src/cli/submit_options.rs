@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::api_server::ApiServer;
 use super::submit_help::is_switch;
-use crate::submit::{Access, Rest, SparkConf, SubmitError};
+use crate::submit::{Rest, SparkConf, SubmitError, access};
 use crate::text::is_dns_label;
 
 /// The options that spark-submit does not have.
@@ -140,7 +140,7 @@ impl Own {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
             master: conf.get("spark.master").map(str::to_owned),
-            access: Access::of(conf)?,
+            access: access(conf)?,
         })
     }
 }

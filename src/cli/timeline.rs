@@ -6,7 +6,8 @@ use jiff::Timestamp;
 
 use super::output::plain;
 use crate::lifecycle::cause_group::CauseGroup;
-use crate::views::{Life, LifeSpan, Scale, Timeline, age, cause_groups};
+use crate::time::age;
+use crate::views::{Life, LifeSpan, Scale, Timeline, cause_groups};
 
 /// At most this many executors are drawn: those that exited abnormally and those that do not run, then the latest.
 const MAX_BARS: usize = 24;

@@ -12,9 +12,10 @@ use super::timeline::{self, Screen};
 use crate::runtime::clock;
 use crate::submission::{Names, SubmissionId};
 use crate::text::capitalized;
+use crate::time::ago;
 use crate::views::{
     self, AppReport, DriverViewReport, ExecutorReport, ExitReport, HistoryEntry, HistoryReport, Lacking, Of, Timeline,
-    WhyReport, ago,
+    WhyReport,
 };
 
 #[derive(Debug, clap::Args)]

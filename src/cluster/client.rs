@@ -16,8 +16,8 @@ use tower::Service;
 use tower::timeout::TimeoutLayer;
 use tower_http::decompression::DecompressionLayer;
 
+use super::access::{Access, is_header};
 use super::proxy;
-use crate::submit::{Access, is_header};
 use crate::text::first_line;
 
 /// Timeout of a new connection.

@@ -3,6 +3,7 @@
 //! [`controller`] is the only writer of the snapshot, in every replica. Writes require a [`lease::Leadership`], which only the
 //! lease task creates; the exceptions are the Lease itself and a new signing key.
 
+pub mod access;
 pub mod account;
 pub mod apply;
 pub mod certificates;

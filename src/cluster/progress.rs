@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use prometheus::IntGaugeVec;
 
+use super::stream::STEADY;
 use crate::runtime::clock;
 use crate::time::whole_second;
 
 /// After this time it is said, and again as often: an API server sends the first list in seconds.
 const OVERDUE: Duration = Duration::from_secs(60);
-/// A watch that is open for so long without an error works, also if nothing happens.
-pub(super) const STEADY: Duration = Duration::from_secs(10);
 
 /// The resources that this replica does not see, and since when. Shared by all watches, the metrics, the page and the debug port.
 #[derive(Clone, Debug)]

@@ -15,8 +15,10 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::client::Brief;
-use super::progress::STEADY;
 use crate::runtime::{clock, random};
+
+/// A watch that is open for so long without an error works, also if nothing happens.
+pub(super) const STEADY: Duration = Duration::from_secs(10);
 
 /// How long the server keeps a watch: the longest that kube allows.
 const SERVER_CLOSES: Duration = Duration::from_secs(290);

@@ -288,9 +288,9 @@ fn spread(key: &DriverViewKey, most: Duration) -> Duration {
 mod tests {
     use super::*;
     use crate::policy::DriverAccess;
-    use crate::runtime::clock;
     use crate::spark::conf::Ui;
     use crate::spark::ids::PodKey;
+    use crate::test_time::instant;
 
     const INTERVAL: Duration = Duration::from_secs(30);
 
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn driver_is_polled_soon_and_then_once_in_about_an_interval_on_the_port_that_answered() {
-        let (mut polls, began) = (DriverPolls::default(), clock::instant());
+        let (mut polls, began) = (DriverPolls::default(), instant());
         let mut now = began;
         polls.require(&app(1), vec![poll(1, "u")], now);
         let first = next(&mut polls, &mut now);
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn starting_driver_is_polled_again_soon_and_failing_one_less_and_less_often() {
-        let (mut polls, mut now) = (DriverPolls::default(), clock::instant());
+        let (mut polls, mut now) = (DriverPolls::default(), instant());
         polls.require(&app(1), vec![poll(1, "u")], now);
         let key = next(&mut polls, &mut now)[0].key.clone();
         let mut waits = |outcome: PollOutcome, count: usize| -> Vec<u64> {
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn driver_that_starts_again_and_again_or_slowly_is_not_polled_often() {
-        let (mut polls, mut now) = (DriverPolls::default(), clock::instant());
+        let (mut polls, mut now) = (DriverPolls::default(), instant());
         polls.require(&app(1), vec![poll(1, "u")], now);
         let key = next(&mut polls, &mut now)[0].key.clone();
         let began = now;
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn driver_may_list_the_pods_that_it_had() {
-        let (mut polls, now) = (DriverPolls::default(), clock::instant());
+        let (mut polls, now) = (DriverPolls::default(), instant());
         polls.require(&app(1), vec![DriverPoll { most_rows: 50_000, ..poll(1, "u") }], now);
         polls.require(&app(1), vec![DriverPoll { most_rows: 2_100, ..poll(1, "u") }], now);
         assert_eq!(polls.due(now + STARTING_INTERVAL)[0].most_rows, 50_000);
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn views_of_drivers_that_are_no_longer_polled_occupy_no_memory() {
-        let (mut polls, now) = (DriverPolls::default(), clock::instant());
+        let (mut polls, now) = (DriverPolls::default(), instant());
         let large = 20 << 20;
         for round in 0..10 {
             polls.require(&app(1), vec![poll(1, &format!("u{round}"))], now);
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn answer_of_a_driver_that_is_no_longer_required_is_void() {
-        let (mut polls, mut now) = (DriverPolls::default(), clock::instant());
+        let (mut polls, mut now) = (DriverPolls::default(), instant());
         polls.require(&app(1), vec![poll(1, "old"), poll(1, "new")], now);
         polls.require(&app(2), vec![poll(2, "u")], now);
         now += STARTING_INTERVAL;
@@ -437,7 +437,7 @@ mod tests {
 
     #[test]
     fn polls_in_flight_and_per_second_are_bounded_and_every_driver_gets_its_turn() {
-        let (mut polls, mut now) = (DriverPolls::default(), clock::instant());
+        let (mut polls, mut now) = (DriverPolls::default(), instant());
         let drivers = 20_000;
         for number in 0..drivers {
             polls.require(&app(number), vec![poll(number, "u")], now);

@@ -291,7 +291,7 @@ mod tests {
 
     impl Cluster {
         fn new(executors: usize) -> Cluster {
-            let begin = crate::runtime::clock::instant();
+            let begin = crate::test_time::instant();
             let (app, snapshot, nodes) = (AppKey::new("default", "spark-1"), Snapshot::default(), Nodes::default());
             let mut cluster = Cluster { app, snapshot, nodes, begin, at: begin };
             (1..=executors).for_each(|number| cluster.add(number));

@@ -68,13 +68,13 @@ impl PollSchedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock;
+    use crate::test_time::instant;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
     fn no_poll_begins_while_one_is_in_flight() {
-        let now = clock::instant();
+        let now = instant();
         let mut polls = PollSchedule::new(0);
         assert_eq!((polls.begin(now), polls.next()), (false, None), "no poll is scheduled");
         polls.schedule(MINUTE, now);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn stopped_schedule_begins_no_poll() {
-        let now = clock::instant();
+        let now = instant();
         let mut polls = PollSchedule::new(0);
         polls.schedule(MINUTE, now);
         polls.stop();
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn interval_jitter_is_at_most_ten_percent() {
-        let now = clock::instant();
+        let now = instant();
         let mut intervals = std::collections::BTreeSet::new();
         for seed in 0..50 {
             let mut polls = PollSchedule::new(seed);

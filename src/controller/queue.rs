@@ -162,13 +162,13 @@ impl<K: Clone + Ord> WorkQueue<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock;
+    use crate::test_time::instant;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn key_is_queued_once_in_insertion_order() {
-        let now = clock::instant();
+        let now = instant();
         let mut queue = WorkQueue::default();
         for key in ["b", "a", "b", "c"] {
             queue.add(key);
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn key_added_while_in_flight_is_requeued_when_done() {
-        let now = clock::instant();
+        let now = instant();
         let mut queue = WorkQueue::default();
         queue.add("a");
         assert_eq!(queue.get(now), Some("a"));
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn earliest_add_after_time_wins() {
-        let now = clock::instant();
+        let now = instant();
         let mut queue = WorkQueue::default();
         queue.add_after("a", now + SECOND * 5);
         queue.add_after("a", now + SECOND * 9);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn rate_limited_delay_grows_with_failures_until_forget() {
-        let now = clock::instant();
+        let now = instant();
         let mut queue = WorkQueue::default();
         let delay = |failures: u32| SECOND * failures;
         assert_eq!(queue.add_rate_limited("a", now, delay), 1);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn removed_key_is_not_returned() {
-        let now = clock::instant();
+        let now = instant();
         let mut queue = WorkQueue::default();
         queue.add("a");
         queue.add("b");

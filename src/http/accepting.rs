@@ -68,7 +68,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::http::capacity::Capacity;
-    use crate::http::metrics::Metrics;
+    use crate::http::listener_metrics::ListenersMetrics;
     use crate::telemetry::registry::Registry;
     use futures::FutureExt;
     use std::collections::VecDeque;
@@ -79,7 +79,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn accept_errors_are_counted_and_retried_after_evicting_idle_connection() {
         let registry = Registry::default();
-        let metrics = Metrics::register(&registry).unwrap();
+        let metrics = ListenersMetrics::register(&registry, &["webhook"]).unwrap();
         let connections = Connections::new(Capacity::of_reviews(100), Some(metrics.listener("webhook")));
         let peer: SocketAddr = "10.0.0.1:1".parse().unwrap();
         let idle = connections.enter(peer.ip());

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::capacity::{self, Capacity, ConnectionState};
 use super::conn::Busy;
-use super::metrics::ListenerMetrics;
+use super::listener_metrics::ListenerMetrics;
 use crate::telemetry::registry::to_gauge;
 
 /// A connection, shared by its task, its requests and the table.

@@ -1,9 +1,9 @@
-//! The metrics of the listeners and of the webhook.
+//! The metrics of the webhook.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge};
 
 use crate::admission::Operation;
 use crate::ownership::resolve::DriverSource;
@@ -35,21 +35,7 @@ vocabulary! {
     Failed = "failed";
 }
 
-/// The listeners.
-pub(crate) const LISTENERS: [&str; 3] = ["webhook", "metrics", "debug"];
-
-/// The metrics of one listener.
-#[derive(Clone, Debug)]
-pub struct ListenerMetrics {
-    /// Open connections.
-    pub open: IntGauge,
-    /// Connections closed to free capacity.
-    pub evicted: IntCounter,
-    /// Errors of `accept`.
-    pub accept_errors: IntCounter,
-}
-
-/// The metrics of the listeners and of the webhook. Label values are closed sets.
+/// The metrics of the webhook. Label values are closed sets.
 #[derive(Debug)]
 pub struct Metrics {
     requests: IntCounterVec,
@@ -63,13 +49,6 @@ pub struct Metrics {
     pub driver_found: IntCounterVec,
     /// The counters of `driver_found`, as for `requests`.
     driver_counters: [OnceLock<IntCounter>; DriverSource::ALL.len()],
-    /// Failed handshakes.
-    pub handshake_errors: IntCounter,
-    /// Handshakes without an accepted client certificate.
-    pub client_certificates_refused: IntCounter,
-    connections: IntGaugeVec,
-    evicted: IntCounterVec,
-    accept_errors: IntCounterVec,
 }
 
 impl Metrics {
@@ -99,44 +78,13 @@ impl Metrics {
                 "Executors admitted, by the evidence that identified their driver.",
             )?,
             driver_counters: std::array::from_fn(|_| OnceLock::new()),
-            handshake_errors: registry.counter(
-                "spark_usher_tls_handshake_errors_total",
-                "Failed TLS handshakes; API servers drop speculative connections, so some are normal.",
-            )?,
-            client_certificates_refused: registry.counter(
-                "spark_usher_client_certificates_refused_total",
-                "TLS handshakes without an accepted client certificate (`--client-ca`, `--client-name`).",
-            )?,
-            connections: registry.gauges("spark_usher_connections", &["listener"], "Open connections.")?,
-            evicted: registry.counters(
-                "spark_usher_connections_evicted_total",
-                &["listener"],
-                "Connections closed to free capacity for new ones.",
-            )?,
-            accept_errors: registry.counters(
-                "spark_usher_accept_errors_total",
-                &["listener"],
-                "Errors while accepting connections, such as too many open files.",
-            )?,
         };
         // Alerts depend on these counters, and Prometheus sees no increase in a series that begins with 1.
-        for listener in LISTENERS {
-            metrics.listener(listener);
-        }
         for outcome in [Outcome::Allowed, Outcome::Denied] {
             let values = [Hook::Validate.as_str(), "create", outcome.as_str(), Reason::NotMutated.as_str()];
             metrics.requests.with_label_values(&values);
         }
         Ok(metrics)
-    }
-
-    /// The metrics of the listener of this name.
-    pub fn listener(&self, name: &str) -> ListenerMetrics {
-        ListenerMetrics {
-            open: self.connections.with_label_values(&[name]),
-            evicted: self.evicted.with_label_values(&[name]),
-            accept_errors: self.accept_errors.with_label_values(&[name]),
-        }
     }
 
     /// Counts a review.

@@ -10,6 +10,7 @@ pub mod debug;
 pub(crate) mod gate;
 pub mod handlers;
 pub mod limits;
+pub mod listener_metrics;
 pub mod metrics;
 pub mod server;
 pub mod ui;

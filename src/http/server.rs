@@ -28,7 +28,7 @@ use super::capacity::Capacity;
 pub use super::conn::Deadlines;
 use super::conn::{MAX_HEAD, Timed};
 use super::connections::{Connections, Link, Origin, Ticket};
-use super::metrics::{ListenerMetrics, Metrics};
+use super::listener_metrics::{HandshakeMetrics, ListenerMetrics};
 use crate::tls::clients::is_about_the_client;
 
 /// A bound listener.
@@ -82,10 +82,10 @@ pub async fn serve_tls(
     config: Arc<rustls::ServerConfig>,
     routes: Router,
     deadlines: Deadlines,
-    metrics: Arc<Metrics>,
+    handshakes: HandshakeMetrics,
     shutdown: Shutdown,
 ) -> io::Result<()> {
-    serve(listener, Tls::new(config, deadlines, metrics), routes, deadlines, shutdown).await
+    serve(listener, Tls::new(config, deadlines, handshakes), routes, deadlines, shutdown).await
 }
 
 /// Serves HTTP until shutdown.
@@ -257,14 +257,14 @@ struct Tls {
     /// the answers to 250 requests that the client does not read.
     far: TlsAcceptor,
     deadlines: Deadlines,
-    metrics: Arc<Metrics>,
+    handshakes: HandshakeMetrics,
 }
 
 impl Tls {
-    fn new(config: Arc<rustls::ServerConfig>, deadlines: Deadlines, metrics: Arc<Metrics>) -> Tls {
+    fn new(config: Arc<rustls::ServerConfig>, deadlines: Deadlines, handshakes: HandshakeMetrics) -> Tls {
         let mut only_http1 = rustls::ServerConfig::clone(&config);
         only_http1.alpn_protocols.retain(|protocol| protocol == b"http/1.1");
-        Tls { near: config.into(), far: Arc::new(only_http1).into(), deadlines, metrics }
+        Tls { near: config.into(), far: Arc::new(only_http1).into(), deadlines, handshakes }
     }
 
     fn acceptor(&self, peer: IpAddr) -> &TlsAcceptor {
@@ -287,9 +287,9 @@ impl Transport for Tls {
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, "the handshake timed out"),
         };
         // API servers drop speculative connections now and then; the counter shows whether there are more.
-        self.metrics.handshake_errors.inc();
+        self.handshakes.errors.inc();
         if is_about_the_client(&error) {
-            self.metrics.client_certificates_refused.inc();
+            self.handshakes.client_certificates_refused.inc();
         }
         tracing::debug!(%error, "the TLS handshake failed");
         None
@@ -345,7 +345,7 @@ mod tests {
     fn http2_is_offered_to_loopback_peers_only() {
         crate::tls::install_provider();
         let config = Arc::new(Arc::new(Serving::default()).config());
-        let tls = Tls::new(config, Deadlines::default(), Arc::new(Metrics::register(&Registry::default()).unwrap()));
+        let tls = Tls::new(config, Deadlines::default(), HandshakeMetrics::register(&Registry::default()).unwrap());
         let offered = |peer: &str| tls.acceptor(peer.parse().unwrap()).config().alpn_protocols.clone();
         for near in ["127.0.0.1", "127.0.0.2", "::1"] {
             assert_eq!(offered(near), [b"h2".to_vec(), b"http/1.1".to_vec()], "{near}");

@@ -105,13 +105,13 @@ impl Outages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock;
+    use crate::test_time::instant;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn outage_extends_due_time_and_leaves_minimum_time_afterwards() {
-        let start = clock::instant();
+        let start = instant();
         let at = |seconds: u32| start + SECOND * seconds;
         let mut outages = Outages::default();
         let due = |outages: &Outages| outages.due(at(10), SECOND * 100, SECOND * 30);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn unresponsive_api_server_is_an_outage_and_overlaps_count_once() {
-        let start = clock::instant();
+        let start = instant();
         let at = |seconds: u32| start + SECOND * seconds;
         let mut outages = Outages::default();
         for second in (0..=60).step_by(5) {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn stored_outages_are_bounded() {
-        let start = clock::instant();
+        let start = instant();
         let mut outages = Outages::default();
         for n in 0..1000 {
             outages.interrupted(start + SECOND * 10 * n);

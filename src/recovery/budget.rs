@@ -377,7 +377,7 @@ fn count(len: usize) -> u32 {
 mod tests {
     use super::*;
     use crate::policy::RuleSettings;
-    use crate::runtime::clock;
+    use crate::test_time::instant;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn budget_of_new_leader_grows_with_time_and_is_never_exceeded_within_its_period() {
-        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let (rule, began) = (RecoveryRule::Orphans, instant());
         let recovery = recovery(rule, 60, 1000);
         let mut budget = DeletionBudget::new(began);
         let mut taken: Vec<Duration> = Vec::new();
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn exhausted_budget_states_when_it_is_available_again() {
-        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let (rule, began) = (RecoveryRule::Orphans, instant());
         let recovery = recovery(rule, 2, 1000);
         let mut budget = DeletionBudget::new(began);
         let mut now = began;
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn pod_whose_deletion_failed_is_charged_once_and_others_have_their_own_budget() {
-        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let (rule, began) = (RecoveryRule::Orphans, instant());
         let (recovery, now) = (recovery(rule, 1, 2), began + HOUR);
         let mut budget = DeletionBudget::new(began);
         let mut taking = |number, pod| take(&mut budget, &recovery, &app(number), rule, &uid(pod), now);
@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn one_namespace_takes_at_most_half_of_the_budget_of_the_cluster() {
-        let (rule, began) = (RecoveryRule::Refused, clock::instant());
+        let (rule, began) = (RecoveryRule::Refused, instant());
         let (recovery, now) = (recovery(rule, 100, 10), began + HOUR);
         let mut budget = DeletionBudget::new(began);
         // A tenant has as many applications as it likes.
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn reservation_counts_until_it_begins_or_the_next_round() {
-        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let (rule, began) = (RecoveryRule::Orphans, instant());
         let (recovery, now) = (recovery(rule, 2, 3), began + HOUR);
         let mut budget = DeletionBudget::new(began);
         let reserve = |budget: &mut DeletionBudget, number, pod| {
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn deletion_that_did_not_happen_is_taken_back_unless_an_earlier_request_may_have_been_executed() {
-        let (rule, began) = (RecoveryRule::Orphans, clock::instant());
+        let (rule, began) = (RecoveryRule::Orphans, instant());
         let (recovery, now) = (recovery(rule, 1, 10), began + HOUR);
         let mut budget = DeletionBudget::new(began);
         let of = |number| (app(number), rule);
@@ -522,7 +522,7 @@ mod tests {
 
     #[test]
     fn rule_waits_twice_as_long_before_it_deletes_each_replacement() {
-        let (rule, began) = (RecoveryRule::Stuck, clock::instant());
+        let (rule, began) = (RecoveryRule::Stuck, instant());
         let recovery = recovery(rule, 1000, 1000);
         let mut budget = DeletionBudget::new(began);
         let mut now = began + HOUR;

@@ -250,8 +250,8 @@ pub fn uncounted(since: Instant, counted: Option<Instant>, leads_since: Instant,
 mod tests {
     use super::super::namespaces::{MAX_NAMESPACES, OTHER};
     use super::*;
-    use crate::runtime::clock;
     use crate::spark::quantity::Quantity;
+    use crate::test_time::instant;
 
     fn resources() -> ResourceList {
         let mut resources = ResourceList::default();
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn time_is_counted_once_and_never_from_before_this_replica_led() {
-        let at = |seconds| clock::instant() + Duration::from_secs(seconds);
+        let at = |seconds| instant() + Duration::from_secs(seconds);
         let now = at(0);
         let at = |seconds| now + Duration::from_secs(seconds);
         let seconds = |since, counted, leads| uncounted(since, counted, leads, at(100)).as_secs();
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn deleted_executors_give_back_an_hour_at_most() {
-        let now = clock::instant();
+        let now = instant();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut back = GivenBack::default();
         assert!(back.count(at(0)).is_empty());

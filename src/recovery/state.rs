@@ -383,11 +383,11 @@ impl RecoveryState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock;
+    use crate::test_time::instant;
 
     #[test]
     fn view_that_was_read_before_a_round_and_judged_by_none_does_not_wait() {
-        let (began, wait) = (clock::instant(), Duration::from_secs(60));
+        let (began, wait) = (instant(), Duration::from_secs(60));
         let at = |seconds| began + Duration::from_secs(seconds);
         // The request was sent at 29 s, a round began at 30 s with the view of 0 s, and then the answer arrived.
         let state = RecoveryState { last_round: Some(at(30)), judged_view: Some(began), ..Default::default() };
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn executors_that_are_missing_are_forgotten_once_the_view_has_them_no_more() {
-        let (mut state, now, driver) = (RecoveryState::default(), clock::instant(), Creator::of_pod("d", "u"));
+        let (mut state, now, driver) = (RecoveryState::default(), instant(), Creator::of_pod("d", "u"));
         // A driver whose rows have other ids in every view, read in parts: the ids between two parts are in none of them.
         for round in 0..1000u64 {
             let ids: BTreeSet<u64> = (0..256).map(|id| round * 1000 + id).collect();
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn round_begins_in_time_for_every_rule_and_sooner_for_findings_and_views() {
-        let now = clock::instant();
+        let now = instant();
         let (at, seconds) = (|seconds| now + Duration::from_secs(seconds), Duration::from_secs);
         let mut state = RecoveryState { last_round: Some(now), judged_view: Some(now), ..RecoveryState::default() };
         let pauses = |state: &RecoveryState, executors| {
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn settled_application_forgets_conditions_but_not_what_was_reported_and_counted() {
-        let (mut state, now, uid) = (RecoveryState::default(), clock::instant(), Arc::<str>::from("u"));
+        let (mut state, now, uid) = (RecoveryState::default(), instant(), Arc::<str>::from("u"));
         state.rest(now);
         assert!(state.is_empty());
         state.has_findings = true;

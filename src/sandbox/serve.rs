@@ -18,7 +18,7 @@ use super::store::Store;
 use super::webhook::Webhooks;
 use super::write::install;
 use super::{garbage, kubelet, scheduler};
-use crate::http::metrics::Metrics;
+use crate::http::listener_metrics::HandshakeMetrics;
 use crate::http::server::{self, Deadlines, Listener, Shutdown};
 use crate::runtime::clock;
 use crate::runtime::supervise::Supervisor;
@@ -130,9 +130,9 @@ impl Sandbox {
         let (open, closed, also) = (routes(&api, true), routes(&api, false), ending.clone());
         supervisor.spawn("sandbox http", async move { Ok(server::serve_plain(plain, open, DEADLINES, also).await?) });
         let config = Arc::new(Serving::new(certificate).config());
-        let metrics = Arc::new(Metrics::register(&registry::Registry::default())?);
+        let handshakes = HandshakeMetrics::register(&registry::Registry::default())?;
         supervisor.spawn("sandbox https", async move {
-            Ok(server::serve_tls(secure, config, closed, DEADLINES, metrics, ending).await?)
+            Ok(server::serve_tls(secure, config, closed, DEADLINES, handshakes, ending).await?)
         });
         run_controllers(&api, options, &mut supervisor);
         Ok(Sandbox { api, http, https, authority, supervisor })

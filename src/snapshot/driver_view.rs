@@ -70,10 +70,10 @@ impl DriverView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::clock;
+    use crate::test_time::instant;
 
     fn now() -> Now {
-        Now { at: clock::instant(), wall: Timestamp::UNIX_EPOCH }
+        Now { at: instant(), wall: Timestamp::UNIX_EPOCH }
     }
 
     fn row(id: Option<u64>, is_active: bool) -> ExecutorSummary {

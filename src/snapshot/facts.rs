@@ -255,6 +255,14 @@ impl SchedulingFields {
         if self.scheduler_name.is_empty() { "the scheduler" } else { &self.scheduler_name }
     }
 
+    /// What a pod on this node, or on none, waits for before it starts, as long as nothing is wrong with it.
+    pub fn awaited(&self, node: Option<&str>) -> String {
+        match node {
+            Some(node) => format!("is starting on {node}"),
+            None => format!("waits for {} to assign a node", self.shown_scheduler()),
+        }
+    }
+
     /// The policy and the scheduler type in [`SchedulingFields::by`].
     pub fn set_by(&self) -> Option<(&str, &str)> {
         self.by.as_deref()?.split_once('/')

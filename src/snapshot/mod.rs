@@ -10,6 +10,7 @@
 mod app;
 mod change;
 mod creator;
+mod driver_state;
 mod driver_view;
 mod facts;
 mod generated;

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn stage_begins_when_it_was_first_observed_and_never_sooner() {
-        let (mut snapshot, first) = (Snapshot::default(), crate::runtime::clock::instant());
+        let (mut snapshot, first) = (Snapshot::default(), crate::test_time::instant());
         let at = |millis| first + Duration::from_millis(millis);
         let mut seen = |version, status, millis| {
             snapshot.apply(PodChange::Observed(executor(version, status, at(millis))));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn executor_is_settled_if_only_its_driver_can_make_it_concern_a_rule() {
-        let is_settled = |status: &str| match executor(1, status, crate::runtime::clock::instant()) {
+        let is_settled = |status: &str| match executor(1, status, crate::test_time::instant()) {
             ObservedPod::Executor(_, executor) => executor.is_settled(),
             other => panic!("{other:?}"),
         };

@@ -12,7 +12,7 @@ use crate::spark::labels;
 use crate::spark::names::app_name_of_pod;
 use crate::spark::pod::Pod;
 use crate::spark::role::Role;
-use crate::views::{age, driver_state, driver_why, not_started};
+use crate::time::age;
 
 /// The status of a driver, as `spark-usher status -o json` prints it. Times are RFC 3339, as the API server wrote them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -93,7 +93,7 @@ impl DriverStatus {
             uid: owned(&["metadata", "uid"])?,
             app_id: pod.app_selector().map(str::to_owned),
             app_name: pod.label(labels::APP_NAME).map(str::to_owned),
-            state: driver_state(&facts),
+            state: facts.state(),
             phase: owned(&["status", "phase"]),
             node: facts.node.as_deref().map(str::to_owned),
             created: owned(&["metadata", "creationTimestamp"]),
@@ -101,9 +101,9 @@ impl DriverStatus {
             finished: time("terminated", "finishedAt"),
             exit_code: exit_code.or_else(of_state),
             restarts: own.map_or(0, |container| container.restarts),
-            why: driver_why(&facts, not_scheduled).or_else(|| {
+            why: facts.why(not_scheduled).or_else(|| {
                 let is_starting = facts.phase == DriverPhase::Pending && !facts.deleting;
-                is_starting.then(|| not_started(facts.node.as_deref(), &facts.scheduling))
+                is_starting.then(|| facts.scheduling.awaited(facts.node.as_deref()))
             }),
             is_over: facts.phase == DriverPhase::Ended,
             role: pod.role(),

@@ -4,68 +4,34 @@ use std::time::Duration;
 
 use super::conf::SparkConf;
 use super::error::{Result, SubmitError, require};
+use crate::cluster::access::{Access, is_header};
 
 const PREFIX: &str = "spark.kubernetes.authenticate.submission.";
 /// In milliseconds.
 const CONNECT_TIMEOUT: &str = "spark.kubernetes.submission.connectionTimeout";
 
-/// The settings of the client that submits. Files are paths of this machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
-    /// The context of the kubeconfig.
-    pub context: Option<String>,
-    /// A bearer token.
-    pub token: Option<String>,
-    /// A file with one.
-    pub token_file: Option<String>,
-    /// A file with the certificates of the CA.
-    pub ca_file: Option<String>,
-    /// A file with the client's key,
-    pub key_file: Option<String>,
-    /// and one with its certificate.
-    pub certificate_file: Option<String>,
-    /// Whether any certificate is trusted.
-    pub trusts_all: bool,
-    /// Timeout of a connection.
-    pub connect_timeout: Option<Duration>,
-}
-
-/// Whether a token can be part of a header.
-pub(crate) fn is_header(token: &str) -> bool {
-    !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-impl Access {
-    /// Reads them.
-    pub fn of(conf: &SparkConf) -> Result<Access> {
-        let own = |key: &str| conf.get(&format!("{PREFIX}{key}")).map(str::to_owned);
-        let (token, token_file) = (own("oauthToken"), own("oauthTokenFile"));
-        require(token.is_none() || token_file.is_none(), || {
-            format!(
-                "Cannot specify OAuth token through both a file {PREFIX}oauthTokenFile and a value {PREFIX}oauthToken."
-            )
-        })?;
-        require(token.as_ref().is_none_or(|token| is_header(token)), || {
-            format!("expected a token of visible ASCII characters in {PREFIX}oauthToken")
-        })?;
-        let millis = conf.integer(CONNECT_TIMEOUT)?.map(u64::try_from).transpose();
-        let millis = millis.map_err(|_| SubmitError::expected(&format!("milliseconds in {CONNECT_TIMEOUT}")))?;
-        Ok(Access {
-            context: conf.get("spark.kubernetes.context").map(str::to_owned).filter(|context| !context.is_empty()),
-            token,
-            token_file,
-            ca_file: own("caCertFile"),
-            key_file: own("clientKeyFile"),
-            certificate_file: own("clientCertFile"),
-            trusts_all: conf.boolean("spark.kubernetes.trust.certificates")?.unwrap_or(false),
-            connect_timeout: millis.filter(|millis| *millis > 0).map(Duration::from_millis),
-        })
-    }
-
-    /// Whether it has credentials, so that no kubeconfig is needed.
-    pub fn has_credentials(&self) -> bool {
-        self.token.is_some() || self.token_file.is_some() || self.certificate_file.is_some()
-    }
+/// Reads the settings of the client that submits.
+pub fn access(conf: &SparkConf) -> Result<Access> {
+    let own = |key: &str| conf.get(&format!("{PREFIX}{key}")).map(str::to_owned);
+    let (token, token_file) = (own("oauthToken"), own("oauthTokenFile"));
+    require(token.is_none() || token_file.is_none(), || {
+        format!("Cannot specify OAuth token through both a file {PREFIX}oauthTokenFile and a value {PREFIX}oauthToken.")
+    })?;
+    require(token.as_ref().is_none_or(|token| is_header(token)), || {
+        format!("expected a token of visible ASCII characters in {PREFIX}oauthToken")
+    })?;
+    let millis = conf.integer(CONNECT_TIMEOUT)?.map(u64::try_from).transpose();
+    let millis = millis.map_err(|_| SubmitError::expected(&format!("milliseconds in {CONNECT_TIMEOUT}")))?;
+    Ok(Access {
+        context: conf.get("spark.kubernetes.context").map(str::to_owned).filter(|context| !context.is_empty()),
+        token,
+        token_file,
+        ca_file: own("caCertFile"),
+        key_file: own("clientKeyFile"),
+        certificate_file: own("clientCertFile"),
+        trusts_all: conf.boolean("spark.kubernetes.trust.certificates")?.unwrap_or(false),
+        connect_timeout: millis.filter(|millis| *millis > 0).map(Duration::from_millis),
+    })
 }
 
 #[cfg(test)]
@@ -73,7 +39,7 @@ mod tests {
     use super::*;
 
     fn of(pairs: &[(&str, &str)]) -> Result<Access> {
-        Access::of(&pairs.iter().copied().collect())
+        access(&pairs.iter().copied().collect())
     }
 
     #[test]

@@ -28,8 +28,7 @@ pub use wait::{Waiting, kill_grace_period};
 
 use serde_json::{Map, Value, json};
 
-pub use access::Access;
-pub(crate) use access::is_header;
+pub use access::access;
 pub use arguments::{Rest, SPARK_OPTIONS, SparkOption, parse, parse_with, passed_on};
 pub use conf::SparkConf;
 use draft::{Context, Draft};

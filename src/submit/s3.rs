@@ -1,9 +1,9 @@
 //! The settings of Hadoop's S3A file system, which the driver reads too: `spark.hadoop.fs.s3a.*`, and for one bucket
 //! `spark.hadoop.fs.s3a.bucket.NAME.*` (hadoop-aws, `Constants.java`).
 
-use super::access::is_header;
 use super::conf::SparkConf;
 use super::error::{Result, SubmitError, require};
+use crate::cluster::access::is_header;
 
 const PREFIX: &str = "spark.hadoop.fs.s3a.";
 

@@ -6,7 +6,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use crate::text::{harmless, squeezed};
-use crate::views::in_unit;
+use crate::time::in_unit;
 
 /// Addresses are relative, so that the pages work below any path, such as that of a proxy.
 pub(super) const APPS: &str = "./";

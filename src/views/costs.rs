@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{History, Names, shown};
+use super::{History, Names};
 use crate::recovery::cost::Amount;
 use crate::snapshot::Snapshot;
+use crate::time::in_seconds;
 
 /// What executors cost that did no work, since this replica began to lead.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,7 +80,7 @@ pub fn costs(snapshot: &Snapshot, history: &History, namespace: Option<&str>) ->
     applications.sort_by(|a, b| (&a.namespace, &a.app).cmp(&(&b.namespace, &b.app)));
     let given = costs.given_back().map(|(namespace, rule, amount)| row(namespace, rule.as_str(), amount));
     CostReport {
-        since: costs.since.map(shown),
+        since: costs.since.map(in_seconds),
         namespaces: namespaces.filter(wanted).collect(),
         applications,
         given_back: given.filter(wanted).collect(),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::times::shown;
 use crate::gang::group_of;
 use crate::snapshot::{Application, Group, GroupKey, Snapshot};
 use crate::spark::ids::AppKey;
+use crate::time::in_seconds;
 
 /// At most this many PodGroups are listed per application: one for each resource profile.
 const MAX_GROUPS: usize = 20;
@@ -66,7 +66,7 @@ fn report(key: &GroupKey, group: &Group, bound: usize) -> GroupReport {
         size: group.size(),
         started: group.started,
         phase: group.phase.as_deref().map(str::to_owned),
-        since: created.map(shown),
+        since: created.map(in_seconds),
         bound,
     }
 }

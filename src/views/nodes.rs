@@ -7,12 +7,12 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{History, Names, shown};
+use super::{History, Names};
 use crate::drivers;
 use crate::nodes::{NodeFault, NodeRecord, Suspicion};
 use crate::recovery::cost;
 use crate::snapshot::Snapshot;
-use crate::time::Now;
+use crate::time::{Now, in_seconds};
 
 /// At most this many faults are listed per node, the newest first.
 const MAX_FAULTS: usize = 10;
@@ -204,8 +204,8 @@ fn report(names: &Names<'_>, name: &Arc<str>, record: &NodeRecord, placed: Place
 fn suspected(suspicion: &Suspicion, now: Now) -> SuspicionReport {
     let Suspicion { since, until, executors, apps, kind } = suspicion;
     SuspicionReport {
-        since: shown(wall(*since, now)),
-        until: shown(wall(*until, now)),
+        since: in_seconds(wall(*since, now)),
+        until: in_seconds(wall(*until, now)),
         executors: *executors,
         applications: *apps,
         kind: kind.as_str().to_owned(),
@@ -223,7 +223,7 @@ fn wall(at: Instant, now: Now) -> Timestamp {
 
 fn fault(fault: &NodeFault, name: &str, counts: bool) -> FaultReport {
     FaultReport {
-        at: shown(fault.time),
+        at: in_seconds(fault.time),
         namespace: fault.app.namespace().to_owned(),
         app: fault.app.selector().to_owned(),
         name: name.to_owned(),

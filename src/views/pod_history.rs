@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::recovery_reports::DeletionReport;
 use super::reports::{DriverRowReport, ExitReport, HistoryEntry, HistoryReport};
-use super::times::shown;
 use crate::annotations;
 use crate::gang;
 use crate::json::{at, entries, list, text};
 use crate::spark::labels;
 use crate::text::{harmless, truncated};
+use crate::time::in_seconds;
 
 /// At most this many Events of a pod are done, the newest.
 const MAX_EVENTS: usize = 30;
@@ -42,7 +42,7 @@ impl HistoryBuilder {
 
     fn step(&mut self, step: Step, time: &str, by: &str, what: impl AsRef<str>) {
         let Ok(at) = time.parse::<Timestamp>() else { return };
-        let entry = HistoryEntry { at: shown(at), by: harmless(by), what: harmless(what.as_ref()) };
+        let entry = HistoryEntry { at: in_seconds(at), by: harmless(by), what: harmless(what.as_ref()) };
         self.push(at, step, entry);
     }
 

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::times::shown;
 use crate::drivers::target::{Target, TargetSource};
 use crate::recovery::report::{DeletedPod, ReportedFinding};
 use crate::recovery::shortage::Shortage;
 use crate::recovery::shortage_cause::ShortageCause;
 use crate::text::capitalized;
+use crate::time::in_seconds;
 
 /// How many executors an application wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ pub(super) fn shortage(shortage: Shortage) -> ShortageReport {
         source: shortage.target.source.text().to_owned(),
         running: shortage.running,
         pending: shortage.pending,
-        since: shortage.since.map(shown),
+        since: shortage.since.map(in_seconds),
         causes: causes.collect(),
         exits: shortage.exits,
     }
@@ -151,7 +151,7 @@ pub(super) fn finding(finding: &ReportedFinding) -> FindingReport {
         rule: finding.rule.as_str().to_owned(),
         pod: finding.pod.name().to_owned(),
         uid: finding.uid.to_string(),
-        since: shown(finding.since),
+        since: in_seconds(finding.since),
         message: finding.message.clone(),
         outcome: finding.outcome.text(),
     }
@@ -162,7 +162,7 @@ pub(super) fn deletion(deleted: &DeletedPod) -> DeletionReport {
         rule: deleted.rule.as_str().to_owned(),
         pod: deleted.pod.name().to_owned(),
         uid: deleted.uid.to_string(),
-        at: shown(deleted.at),
+        at: in_seconds(deleted.at),
         message: deleted.message.clone(),
     }
 }

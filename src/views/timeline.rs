@@ -5,12 +5,12 @@ use std::collections::{BTreeSet, HashSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::times::shown;
 use crate::lifecycle::cause::Cause;
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::lifecycle::exit::Exit;
 use crate::snapshot::{Application, Executor, Stage};
 use crate::spark::state::ExecutorPodState;
+use crate::time::in_seconds;
 
 /// At most this many executors are listed per application:
 const MAX_LIVES: usize = 200;
@@ -167,7 +167,7 @@ fn keep_remarkable(all: &mut Vec<(i64, Life)>) {
 
 fn life(executor: &Executor, exit: Option<&Exit>) -> Option<(i64, Life)> {
     let created = executor.created?.get().into();
-    let time = |seconds: i64| Timestamp::from_second(seconds).ok().map(shown);
+    let time = |seconds: i64| Timestamp::from_second(seconds).ok().map(in_seconds);
     // Its exit is forgotten, or not recorded yet.
     let own_end = || executor.diagnostics.as_deref().filter(|_| executor.state.is_final())?.ended_at();
     let life = Life {
@@ -175,7 +175,7 @@ fn life(executor: &Executor, exit: Option<&Exit>) -> Option<(i64, Life)> {
         id: executor.exec_id.map(u64::from),
         created: time(created)?,
         started: executor.started.and_then(|started| time(started.get().into())),
-        ended: exit.map(|exit| exit.ended_at()).or_else(own_end).map(shown),
+        ended: exit.map(|exit| exit.ended_at()).or_else(own_end).map(in_seconds),
         state: match executor.stage() {
             Stage::Unscheduled => "unscheduled".to_owned(),
             _ => executor.shown_state().as_str().to_owned(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spark_usher::http::admin;
 use spark_usher::http::capacity::{Capacities, Capacity};
-use spark_usher::http::metrics::Metrics;
+use spark_usher::http::listener_metrics::ListenersMetrics;
 use spark_usher::http::server::{Deadlines, Listener, Shutdown, serve_plain};
 use spark_usher::runtime::ready::Readiness;
 use spark_usher::telemetry::registry::Registry;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 /// The metrics port with a page of this many series. It runs until the token is cancelled.
 fn start(capacity: Capacity, series: usize) -> (SocketAddr, CancellationToken) {
     let (registry, stop) = (Registry::default(), CancellationToken::new());
-    let metrics = Metrics::register(&registry).unwrap();
+    let metrics = ListenersMetrics::register(&registry, &["metrics"]).unwrap();
     let large = registry.counters("large_total", &["number"], "A large page.").unwrap();
     (0..series).for_each(|number| large.with_label_values(&[&format!("{number:0100}")]).inc());
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();

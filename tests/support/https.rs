@@ -23,6 +23,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use spark_usher::http::capacity::Capacity;
 use spark_usher::http::handlers::{Handler, Handlers, Namespaces, ReviewState};
 use spark_usher::http::limits::Limits;
+use spark_usher::http::listener_metrics::ListenersMetrics;
 use spark_usher::http::metrics::Metrics;
 use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
 use spark_usher::http::webhook;
@@ -140,12 +141,13 @@ impl Setup {
         let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());
         let registry = Registry::default();
         let metrics = Arc::new(Metrics::register(&registry).unwrap());
+        let listeners = ListenersMetrics::register(&registry, &["webhook"]).unwrap();
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let policies = Arc::new(ArcSwap::from_pointee(self.policies));
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.address();
         let listener = match self.capacity {
-            Some(capacity) => listener.limited(capacity, metrics.listener("webhook")),
+            Some(capacity) => listener.limited(capacity, listeners.listener("webhook")),
             None => listener,
         };
         let stop = CancellationToken::new();
@@ -163,7 +165,8 @@ impl Setup {
         let routes = webhook::router(answers, self.limits, metrics.clone());
         let ending = Shutdown { draining: stop.clone(), stop: stop.clone(), drain: Duration::from_secs(5) };
         let config = Arc::new(serving.config_for(self.clients));
-        let served = tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, metrics, ending));
+        let served =
+            tokio::spawn(server::serve_tls(listener, config, routes, self.deadlines, listeners.handshakes, ending));
         Endpoint { address, authority, registry, serving, snapshot, stop, served }
     }
 }

@@ -8,8 +8,8 @@ use crate::planning::{Check, ObjectVersion, PodEvent, Recover};
 use crate::policy::RecoveryRule;
 use crate::reason::Reason;
 use crate::recovery::round::RoundPart;
-use crate::runtime::clock;
 use crate::spark::ids::{PodIdentity, PodKey};
+use crate::test_time::instant;
 
 fn app(name: &str) -> AppKey {
     AppKey::new("default", name)
@@ -32,7 +32,7 @@ fn plan_of_events(creators: usize) -> Plan {
 
 #[test]
 fn sets_of_one_application_use_limited_slots_and_take_turns() {
-    let now = clock::instant();
+    let now = instant();
     let mut rate_limit = RateLimit::default();
     rate_limit.submit(&app("a"), plan_of_events(100), now);
     let mut started = rate_limit.start_ready();
@@ -61,7 +61,7 @@ fn sets_of_one_application_use_limited_slots_and_take_turns() {
 
 #[test]
 fn partial_plan_without_actions_removes_no_planned_actions() {
-    let now = clock::instant();
+    let now = instant();
     let mut rate_limit = RateLimit::default();
     rate_limit.submit(&app("a"), plan_of_events(1), now);
     let part = Plan { partial: BTreeSet::from([creator(0)]), ..Plan::default() };
@@ -74,7 +74,7 @@ fn partial_plan_without_actions_removes_no_planned_actions() {
 
 #[test]
 fn namespace_with_many_applications_leaves_slots_for_others() {
-    let now = clock::instant();
+    let now = instant();
     let mut rate_limit = RateLimit::default();
     for n in 0..20 {
         rate_limit.submit(&app(&format!("a{n}")), plan_of_events(1), now);
@@ -86,7 +86,7 @@ fn namespace_with_many_applications_leaves_slots_for_others() {
 
 #[test]
 fn identical_plan_runs_each_set_once_and_changed_plan_is_requeued() {
-    let now = clock::instant();
+    let now = instant();
     let mut rate_limit = RateLimit::default();
     rate_limit.submit(&app("a"), plan_of_events(100), now);
     let (mut started, mut batches) = (rate_limit.start_ready(), 0);
@@ -111,7 +111,7 @@ fn identical_plan_runs_each_set_once_and_changed_plan_is_requeued() {
 
 #[test]
 fn deletions_of_a_round_begin_although_later_plans_have_none() {
-    let now = clock::instant();
+    let now = instant();
     let deletions = |numbers: std::ops::Range<u32>| {
         let deletion = |number: u32| {
             let uid: Arc<str> = format!("u{number}").into();
@@ -164,7 +164,7 @@ fn deletions_of_a_round_begin_although_later_plans_have_none() {
 
 #[test]
 fn actions_removed_from_plan_do_not_start() {
-    let now = clock::instant();
+    let now = instant();
     let mut rate_limit = RateLimit::default();
     rate_limit.submit(&app("a"), plan_of_events(100), now);
     assert_eq!(rate_limit.start_ready().len(), MAX_PER_APP);
@@ -187,7 +187,7 @@ fn plan_of_actions(actions: usize) -> Plan {
 
 #[test]
 fn long_plan_yields_between_batches_and_counts_as_one_write() {
-    let now = clock::instant();
+    let now = instant();
     let mut rate_limit = RateLimit::default();
     for n in 0..OTHERS.of_one_namespace {
         rate_limit.submit(&app(&format!("a{n}")), plan_of_actions(1500), now);
@@ -214,7 +214,7 @@ fn long_plan_yields_between_batches_and_counts_as_one_write() {
 
 #[test]
 fn remaining_batches_of_removed_plan_do_not_start() {
-    let now = clock::instant();
+    let now = instant();
     let mut rate_limit = RateLimit::default();
     rate_limit.submit(&app("a"), plan_of_actions(1500), now);
     let (key, _) = rate_limit.start_ready().pop().unwrap();
@@ -237,7 +237,7 @@ fn remaining_batches_of_removed_plan_do_not_start() {
 
 #[test]
 fn failed_batch_stops_plan_until_backoff_expires() {
-    let now = clock::instant();
+    let now = instant();
     let mut rate_limit = RateLimit::default();
     rate_limit.submit(&app("a"), plan_of_actions(100), now);
     let (key, _) = rate_limit.start_ready().pop().unwrap();
@@ -273,7 +273,7 @@ fn plan_with_patch(events: usize) -> Plan {
 
 #[test]
 fn podgroup_changes_do_not_wait_for_other_actions() {
-    let now = clock::instant();
+    let now = instant();
     let mut rate_limit = RateLimit::default();
     for n in 0..1000 {
         rate_limit.submit(&AppKey::new(&format!("ns-{}", n % 4), &format!("old-{n}")), plan_of_events(1), now);

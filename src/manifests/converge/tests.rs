@@ -7,7 +7,7 @@ use serde_json::json;
 use super::super::installation::{Installation, Kind};
 use super::*;
 use crate::manifests::object::{MUTATING, VALIDATING};
-use crate::runtime::clock;
+use crate::test_time::instant;
 
 mod histories;
 
@@ -42,7 +42,7 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Cluster {
-        let (memory, began) = (Memory::new(SETTLE), clock::instant());
+        let (memory, began) = (Memory::new(SETTLE), instant());
         Cluster {
             objects: BTreeMap::new(),
             memory,

@@ -1,0 +1,36 @@
+//! How a client reaches the API server when it submits an application.
+
+use std::time::Duration;
+
+/// The settings of the client that submits. Files are paths of this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The context of the kubeconfig.
+    pub context: Option<String>,
+    /// A bearer token.
+    pub token: Option<String>,
+    /// A file with one.
+    pub token_file: Option<String>,
+    /// A file with the certificates of the CA.
+    pub ca_file: Option<String>,
+    /// A file with the client's key,
+    pub key_file: Option<String>,
+    /// and one with its certificate.
+    pub certificate_file: Option<String>,
+    /// Whether any certificate is trusted.
+    pub trusts_all: bool,
+    /// Timeout of a connection.
+    pub connect_timeout: Option<Duration>,
+}
+
+/// Whether a token can be part of a header.
+pub fn is_header(token: &str) -> bool {
+    !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+impl Access {
+    /// Whether it has credentials, so that no kubeconfig is needed.
+    pub fn has_credentials(&self) -> bool {
+        self.token.is_some() || self.token_file.is_some() || self.certificate_file.is_some()
+    }
+}
