@@ -10,11 +10,11 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde::de::IgnoredAny;
-use spark_usher::admission;
-use spark_usher::gang::GangScheduler;
-use spark_usher::policy::{Policies, Policy, SchedulerChoice};
-use spark_usher::signature::{Key, SECRET_LEN};
-use spark_usher::snapshot::{RelatedChange, Snapshot};
+use usher_core::admission;
+use usher_core::gang::GangScheduler;
+use usher_core::policy::{Policies, Policy, SchedulerChoice};
+use usher_core::signature::{Key, SECRET_LEN};
+use usher_core::snapshot::{RelatedChange, Snapshot};
 
 fn volcano() -> Policies {
     let row = GangScheduler::of_kind("volcano").unwrap();

@@ -34,12 +34,12 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use open_loop::{ATTACKER, Dialer, at, measure, review};
-use spark_usher::admission::{self, BadReview, ValidationContext};
-use spark_usher::policy::Policies;
-use spark_usher::snapshot::Snapshot;
 use support::cluster::{Cluster, eventually};
 use support::crafted::crafted;
 use support::process::{Process, get};
+use usher_core::admission::{self, BadReview, ValidationContext};
+use usher_core::policy::Policies;
+use usher_core::snapshot::Snapshot;
 
 const CONNECTIONS: usize = 20;
 /// Reviews may take this many times what they take without an attack.
@@ -126,7 +126,7 @@ impl Attacker {
         let (request, count) = ((!request.is_empty()).then(|| request.into()), Arc::new(AtomicUsize::new(0)));
         let counted = count.clone();
         std::thread::spawn(move || {
-            spark_usher::runtime::background::lower_priority();
+            usher_net::runtime::background::lower_priority();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(attack(dialer, request, counted));
         });
@@ -208,7 +208,7 @@ async fn run() {
 
 fn main() {
     // `cargo test --benches` also runs this program, without a test.
-    spark_usher::tls::install_provider();
+    usher_net::tls::install_provider();
     if let Ok(to) = std::env::var("ATTACK") {
         Attacker::run(&to);
     } else if std::env::args().any(|arg| arg == "--bench") {

@@ -31,10 +31,10 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use open_loop::{ATTACKER, Dialer, Latencies, Stream, at, measure, review};
-use spark_usher::runtime::descriptors;
 use support::cluster::{Cluster, eventually};
 use support::process::{Process, get};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use usher_net::runtime::descriptors;
 
 const IDLE: usize = 7_000;
 const TRICKLING: usize = 3_000;
@@ -178,7 +178,7 @@ async fn stall(dialer: &Dialer, length: usize, measured: impl Future<Output = ()
 fn main() {
     // `cargo test --benches` also runs this program, without a test.
     if std::env::args().any(|arg| arg == "--bench") {
-        spark_usher::tls::install_provider();
+        usher_net::tls::install_provider();
         tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(run());
     }
 }

@@ -29,22 +29,22 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use spark_usher::config;
-use spark_usher::http::handlers::{Handlers, Namespaces, ReviewState};
-use spark_usher::http::limits::Limits;
-use spark_usher::http::listener_metrics::HandshakeMetrics;
-use spark_usher::http::metrics::Metrics;
-use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
-use spark_usher::http::webhook;
-use spark_usher::runtime::clock;
-use spark_usher::snapshot::{Namespace, Snapshot};
-use spark_usher::telemetry::registry::Registry;
-use spark_usher::tls::ca::Authority;
-use spark_usher::tls::load::load;
-use spark_usher::tls::serving::Serving;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
+use usher_core::config;
+use usher_core::snapshot::{Namespace, Snapshot};
+use usher_net::listener::metrics::HandshakeMetrics;
+use usher_net::listener::server::{self, Deadlines, Listener, Shutdown};
+use usher_net::runtime::clock;
+use usher_net::telemetry::registry::Registry;
+use usher_net::tls::ca::Authority;
+use usher_net::tls::load::load;
+use usher_net::tls::serving::Serving;
+use usher_server::http::handlers::{Handlers, Namespaces, ReviewState};
+use usher_server::http::limits::Limits;
+use usher_server::http::metrics::Metrics;
+use usher_server::http::webhook;
 
 const POLICY: &str = "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{name: batch, scheduler: {type: volcano}, queue: analytics, priorityClass: {executor: batch}}]";
 /// The minimum of the ratio webhook / echo.
@@ -157,7 +157,7 @@ fn median(mut rates: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    spark_usher::tls::install_provider();
+    usher_net::tls::install_provider();
     let authority = Authority::new("bench", clock::now()).unwrap();
     let pair = authority.serve(&["localhost"], &["127.0.0.1".parse().unwrap()]).unwrap();
     let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());

@@ -32,11 +32,11 @@ use jiff::Timestamp;
 use pods::Recorded;
 use serde_json::Value;
 use smol_str::format_smolstr;
-use spark_usher::controller::{Controller, Settings};
-use spark_usher::leader::LeaderState;
-use spark_usher::policy::Policies;
-use spark_usher::snapshot::{Change, Notify, ObservedPod, PodChange, RelatedChange, ServedApis, Store, Watched};
-use spark_usher::time::Now;
+use usher_core::controller::{Controller, Settings};
+use usher_core::leader::LeaderState;
+use usher_core::policy::Policies;
+use usher_core::snapshot::{Change, Notify, ObservedPod, PodChange, RelatedChange, ServedApis, Store, Watched};
+use usher_spark::time::Now;
 
 const EXECUTORS: usize = 100_000;
 /// How long events are fed, as fast as the store accepts them.
@@ -203,7 +203,7 @@ impl Harness {
     fn step(&mut self, since: Duration) {
         let effects = self.controller.step(self.at(since), &self.policies, LeaderState::Leader);
         for read in effects.lookups {
-            self.controller.lookup_answered(&read, spark_usher::controller::LookupResult::Absent, self.at(since));
+            self.controller.lookup_answered(&read, usher_core::controller::LookupResult::Absent, self.at(since));
         }
         for (set, _) in effects.actions {
             self.controller.actions_finished(&set, false, false, self.began + since);

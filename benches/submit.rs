@@ -15,12 +15,12 @@
 use std::time::Instant;
 
 use futures::future::try_join_all;
-use spark_usher::cluster::submit::create;
-use spark_usher::runtime::random;
-use spark_usher::runtime::shutdown::Interrupt;
-use spark_usher::sandbox::{Options, Sandbox};
-use spark_usher::spark::version::SparkVersion;
-use spark_usher::submit::{Environment, Files, Submission, Unique, build, parse, prepare};
+use usher_net::runtime::random;
+use usher_net::runtime::shutdown::Interrupt;
+use usher_sandbox::{Options, Sandbox};
+use usher_spark::version::SparkVersion;
+use usher_submit::api::create;
+use usher_submit::{Environment, Files, Submission, Unique, build, parse, prepare};
 
 const SUBMISSIONS: usize = 100;
 const LIMIT: f64 = 3.0;
@@ -76,7 +76,7 @@ fn submission(number: usize) -> Submission {
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {
-    spark_usher::tls::install_provider();
+    usher_net::tls::install_provider();
     let began = Instant::now();
     let built: Vec<Submission> = (0..1000).map(submission).collect();
     println!("building one submission: {:.0} µs", began.elapsed().as_secs_f64() * 1e6 / built.len() as f64);

@@ -4,7 +4,9 @@ use std::hash::RandomState;
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
-use spark_usher::{cli, hash, tls};
+use spark_usher::cli;
+use usher_net::tls;
+use usher_spark::hash;
 
 // musl's allocator has one lock for all threads, and glibc's stops for 10 ms and more when it consolidates what a controller of
 // 100,000 pods has freed (`malloc_consolidate`).

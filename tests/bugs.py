@@ -6,7 +6,7 @@ Each entry of bugs.toml is an edit of one file:
 
     [[core.NoGrace]]                          # who finds it, and its name; further edits of the same bug repeat this line
     what = "There is no grace ..."            # of the first edit only
-    file = "src/reconcile/cleanup.rs"
+    file = "src/core/reconcile/cleanup.rs"
     old = "let wait = «conf.grace()»;"        # occurs once; only the expression or statement in «» is replaced, if it has them
     new = "Duration::ZERO"                    # or a text in which BUG stands for the switch, where none can be inserted: a pattern
 

@@ -1,9 +1,9 @@
 //! Executors in their JSON form, derived from a recorded one.
 
 use serde_json::Value;
-use spark_usher::gang;
-use spark_usher::snapshot::ObservedPod;
-use spark_usher::spark::pod::Pod;
+use usher_core::gang;
+use usher_core::snapshot::ObservedPod;
+use usher_spark::pod::Pod;
 
 /// A recorded executor, as a template with placeholders for the fields that differ.
 pub(crate) struct Recorded {

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::json;
-use spark_usher::controller::{Controller, ExecutorSetKey, LookupResult, PollResult, Settings};
-use spark_usher::gang::{self, GangScheduler};
-use spark_usher::leader::LeaderState;
-use spark_usher::planning::Action;
-use spark_usher::policy::Policies;
-use spark_usher::snapshot::{Change, Group, ObservedPod, Owner, PodChange, RelatedChange, ServedApis, Watched};
-use spark_usher::spark::pod::Pod;
-use spark_usher::time::Now;
+use usher_core::controller::{Controller, ExecutorSetKey, LookupResult, PollResult, Settings};
+use usher_core::gang::{self, GangScheduler};
+use usher_core::leader::LeaderState;
+use usher_core::planning::Action;
+use usher_core::policy::Policies;
+use usher_core::snapshot::{Change, Group, ObservedPod, Owner, PodChange, RelatedChange, ServedApis, Watched};
+use usher_spark::pod::Pod;
+use usher_spark::time::Now;
 
 use crate::pods::Recorded;
 

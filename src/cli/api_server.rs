@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use kube::{Client, Config};
 
-use crate::cluster::access::Access;
-use crate::cluster::client;
+use usher_kube::access::Access;
+use usher_kube::client;
 
 /// The API server.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -85,7 +85,7 @@ pub(super) fn request_timeout(text: &str) -> Result<Duration, String> {
 
 fn master(text: &str) -> Result<String, String> {
     // As it is given: spark-submit prints it so.
-    crate::submit::master_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    usher_submit::master_url(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@ use super::driver_table::painted;
 use super::live::{self, View};
 use super::output::{OK, Output, aligned, block_on, failed, has_colors, one_line, size};
 use super::query::{Found, Source};
-use crate::runtime::clock;
-use crate::text::{first_line, squeezed};
-use crate::time::{self, ago};
-use crate::views::{self, AppReport, AppStatus};
+use usher_net::runtime::clock;
+use usher_report::views::{self, AppReport, AppStatus};
+use usher_spark::text::{first_line, squeezed};
+use usher_spark::time::{self, ago};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

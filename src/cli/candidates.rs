@@ -14,10 +14,10 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use super::api_server::ApiServer;
 use super::bash::joined;
 use super::output::block_on;
-use crate::cluster::client;
-use crate::cluster::labelled::{self, SparkPod};
-use crate::spark::role::Role;
-use crate::text::is_dns_label;
+use usher_kube::client;
+use usher_server::cluster::labelled::{self, SparkPod};
+use usher_spark::role::Role;
+use usher_spark::text::is_dns_label;
 
 /// The longest time for which a shell waits.
 const TIMEOUT: Duration = Duration::from_secs(5);

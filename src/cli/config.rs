@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use super::output::{FAILED, OK, UNREADABLE, table};
-use crate::config;
-use crate::manifests::creator_policy;
-use crate::manifests::object::MAX_SIZE;
-use crate::manifests::validating_policy::{self, Parameters};
-use crate::policy::{Match, Pattern, Policies, Policy, deletions};
+use usher_core::config;
+use usher_core::manifests::creator_policy;
+use usher_core::manifests::object::MAX_SIZE;
+use usher_core::manifests::validating_policy::{self, Parameters};
+use usher_core::policy::{Match, Pattern, Policies, Policy, deletions};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::output::{self, OK, Output, block_on, failed, narrowed};
 use super::query::{Found, Source};
-use crate::views::{CostReport, CostRow, core_hours, gib_hours};
+use usher_report::views::{CostReport, CostRow, core_hours, gib_hours};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -1,10 +1,10 @@
 //! The table of drivers that `status` and `watch` show.
 
 use super::output::{aligned, one_line};
-use crate::runtime::clock;
-use crate::submission::DriverStatus;
-use crate::text::first_line;
-use crate::time::ago;
+use usher_net::runtime::clock;
+use usher_spark::text::first_line;
+use usher_spark::time::ago;
+use usher_submit::submission::DriverStatus;
 
 /// Columns of the table,
 const ID: usize = 0;

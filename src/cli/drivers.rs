@@ -4,10 +4,10 @@ use anyhow::anyhow;
 use jiff::Timestamp;
 
 use super::api_server::{ApiServer, Connection};
-use crate::cluster::drivers::{Found, Missing, Selection};
-use crate::cluster::request::Error;
-use crate::submission::{DriverStatus, SubmissionId};
-use crate::time::ago;
+use usher_kube::request::Error;
+use usher_spark::time::ago;
+use usher_submit::api::drivers::{Found, Missing, Selection};
+use usher_submit::submission::{DriverStatus, SubmissionId};
 
 /// Which drivers.
 #[derive(Clone, Debug, Default, clap::Args)]

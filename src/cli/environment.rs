@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow};
 
-use crate::submit::{Environment, SparkConf};
+use usher_submit::{Environment, SparkConf};
 
 /// Reads the script, prints what it prints to standard error, and then all variables.
 const SCRIPT: &str = r#"set -a; . "$1" >&2; exec env -0"#;

@@ -8,20 +8,21 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::output::{FAILED, OK, Output, UNREADABLE, no_names, plain};
-use crate::admission::{self, Decision, Operation, ValidationContext};
-use crate::annotations::Overrides;
-use crate::config::{self, Config};
-use crate::http::limits::MAX_BODY;
-use crate::policy::Validate;
-use crate::snapshot::{
+use usher_core::admission::{self, Decision, Operation, ValidationContext};
+use usher_core::annotations::Overrides;
+use usher_core::config::{self, Config};
+use usher_core::gang;
+use usher_core::policy::Validate;
+use usher_core::snapshot::{
     Conf, Namespace, Node, ObservedPod, OwnerKind, PodChange, RelatedChange, ServiceOwner, Snapshot, Watched, Workload,
     WorkloadKey,
 };
-use crate::spark::conf::AppConf;
-use crate::spark::ids::PodKey;
-use crate::spark::labels;
-use crate::spark::pod::Pod;
-use crate::{gang, json};
+use usher_server::http::limits::MAX_BODY;
+use usher_spark::conf::AppConf;
+use usher_spark::ids::PodKey;
+use usher_spark::json;
+use usher_spark::labels;
+use usher_spark::pod::Pod;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -70,7 +71,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 /// A decision, independent of the review's lifetime.
 struct Explained {
     allowed: bool,
-    reason: crate::reason::Reason,
+    reason: usher_core::reason::Reason,
     policy: Option<String>,
     driver: Option<(String, String, String)>,
     namespace: String,
@@ -350,7 +351,7 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                     ObservedPod::Other(key, pod) => {
                         snapshot.apply(RelatedChange::Referenced(
                             key,
-                            crate::snapshot::ReferencedPod::Present(pod.into()),
+                            usher_core::snapshot::ReferencedPod::Present(pod.into()),
                             Vec::new(),
                         ));
                     }

@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use super::driver_table::{lines, painted};
 use super::live::{frame, room};
 use super::output::{self, DRIVER_DELETED, DRIVER_FAILED, INTERRUPTED, OK, Output, one_line, plain, size};
-use crate::cluster::driver_log::{self, LogItem};
-use crate::cluster::drivers::{Seen, Selection};
-use crate::runtime::clock;
-use crate::runtime::shutdown::Interrupt;
-use crate::spark::role::Role;
-use crate::submission::{self, Change, DriverStatus, LogStage, Outcome, Tracker};
-use crate::time::whole_second;
+use usher_net::runtime::clock;
+use usher_net::runtime::shutdown::Interrupt;
+use usher_spark::role::Role;
+use usher_spark::time::whole_second;
+use usher_submit::api::driver_log::{self, LogItem};
+use usher_submit::api::drivers::{Seen, Selection};
+use usher_submit::submission::{self, Change, DriverStatus, LogStage, Outcome, Tracker};
 
 /// What is shown, and how.
 pub(super) struct Follow<'f> {

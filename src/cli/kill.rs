@@ -11,10 +11,10 @@ use super::api_server::Connection;
 use super::drivers::{Which, candidate, find, missing};
 use super::output::{FAILED, INTERRUPTED, OK, UNREADABLE, block_on, failed, one_line, plain, unreadable, wrong};
 use super::spark_compatible;
-use crate::cluster::drivers::{Seen, Selection, delete_all};
-use crate::runtime::clock;
-use crate::runtime::shutdown::Interrupt;
-use crate::submission::{DriverStatus, SubmissionId, Tracker};
+use usher_net::runtime::clock;
+use usher_net::runtime::shutdown::Interrupt;
+use usher_submit::api::drivers::{Seen, Selection, delete_all};
+use usher_submit::submission::{DriverStatus, SubmissionId, Tracker};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::output::{OK, failed, is_screen, plain, size};
-use crate::runtime::clock;
-use crate::runtime::shutdown::Signals;
-use crate::text::first_line;
+use usher_net::runtime::clock;
+use usher_net::runtime::shutdown::Signals;
+use usher_spark::text::first_line;
 
 /// What is shown.
 pub(super) struct View {

@@ -7,7 +7,7 @@ use glob::MatchOptions;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-use crate::submit::Files;
+use usher_submit::Files;
 
 /// The largest manifest that is read, in bytes.
 const MAX_MANIFEST: u64 = 1 << 20;

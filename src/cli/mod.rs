@@ -26,6 +26,8 @@ mod pod_history;
 mod policy;
 mod program;
 mod query;
+#[cfg(feature = "s3")]
+mod s3;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod serve;
@@ -37,6 +39,7 @@ mod submit_options;
 mod timeline;
 #[cfg(feature = "sandbox")]
 mod trial;
+mod upload;
 mod version;
 mod watch;
 mod why;

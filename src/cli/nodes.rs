@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use super::output::{self, FAILED, OK, Output, block_on, failed, narrowed, plain, report_line};
 use super::query::{Found, Source};
-use crate::runtime::clock;
-use crate::time::Now;
-use crate::time::ago;
-use crate::views::{self, NodeReport, NodesReport};
+use usher_net::runtime::clock;
+use usher_report::views::{self, NodeReport, NodesReport};
+use usher_spark::time::Now;
+use usher_spark::time::ago;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

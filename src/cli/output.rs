@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-use crate::text::steers;
+use usher_spark::text::steers;
 
 /// Output format; the same for all commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

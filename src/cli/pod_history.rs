@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::query::Source;
-use crate::cluster::client::Brief;
-use crate::cluster::list::pod_and_events;
-use crate::views::{AppReport, HistoryBuilder, HistoryReport, Of, WhyReport};
+use usher_kube::client::Brief;
+use usher_report::views::{AppReport, HistoryBuilder, HistoryReport, Of, WhyReport};
+use usher_server::cluster::list::pod_and_events;
 
 /// At most this many histories are done, because each costs two requests or more.
 const MAX_HISTORIES: usize = 5;

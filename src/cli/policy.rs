@@ -10,10 +10,10 @@ use kube::core::Selector;
 use serde_json::{Value, json};
 
 use super::output::{FAILED, OK, UNREADABLE};
-use crate::config::{self, Config};
-use crate::manifests::installation::except;
-use crate::manifests::{creator_policy, fallback_policy, validating_policy};
-use crate::text::is_dns_label;
+use usher_core::config::{self, Config};
+use usher_core::manifests::installation::except;
+use usher_core::manifests::{creator_policy, fallback_policy, validating_policy};
+use usher_spark::text::is_dns_label;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

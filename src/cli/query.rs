@@ -13,13 +13,14 @@ use serde::de::DeserializeOwned;
 
 use super::api_server::ApiServer;
 use super::output::one_line;
-use crate::cluster::client::Brief;
-use crate::cluster::list::{self, Listing};
-use crate::cluster::{client, leader_forward};
-use crate::http::debug;
-use crate::snapshot::Snapshot;
-use crate::text::{is_dns_label, shown};
-use crate::views::History;
+use usher_core::snapshot::Snapshot;
+use usher_kube::client;
+use usher_kube::client::Brief;
+use usher_report::views::History;
+use usher_server::cluster::leader_forward;
+use usher_server::cluster::list::{self, Listing};
+use usher_server::http::debug;
+use usher_spark::text::{is_dns_label, shown};
 
 /// Timeout of a debug listener's response, or of an API server's first response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

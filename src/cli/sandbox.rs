@@ -9,12 +9,12 @@ use anyhow::Context;
 
 use super::output::{OK, block_on, failed};
 use super::trial;
-use crate::app::{App, ConfigSource};
-use crate::config;
-use crate::runtime::files;
-use crate::runtime::shutdown::Signals;
-use crate::sandbox::{Options, Pods, Sandbox, Version};
-use crate::telemetry::log;
+use usher_core::config;
+use usher_net::runtime::files;
+use usher_net::runtime::shutdown::Signals;
+use usher_net::telemetry::log;
+use usher_sandbox::{Options, Pods, Sandbox, Version};
+use usher_server::app::{App, ConfigSource};
 
 /// What no container does.
 const ANNOTATIONS: &str = "\
@@ -157,7 +157,7 @@ pub(super) fn write_kubeconfig(path: &Path, text: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::{EXIT_ANNOTATION, LOG_ANNOTATION, NODE_ANNOTATION};
+    use usher_sandbox::{EXIT_ANNOTATION, LOG_ANNOTATION, NODE_ANNOTATION};
 
     #[test]
     fn help_names_the_annotations_that_the_sandbox_reads() {

@@ -9,25 +9,25 @@ use anyhow::{Context, ensure};
 
 use super::output::{OK, block_on, failed};
 use super::policy::{Namespaces, requirements};
-use crate::app::{App, CertificateSource, ClientCa, ConfigSource, Options};
-use crate::cluster::certificates::Managed;
-use crate::cluster::client;
-use crate::cluster::lease::{self, Election};
-use crate::cluster::limit::Rate;
-use crate::cluster::policies::{AdmissionPolicies, Owner};
-use crate::cluster::signing::Signing;
-use crate::cluster::vouching::{self, Vouching};
-use crate::http::capacity::Capacities;
-use crate::http::handlers;
-use crate::manifests::creator_policy;
-use crate::manifests::installation::{Installation, Kind, except};
-use crate::runtime::shutdown::Signals;
-use crate::runtime::{clock, descriptors, files};
-use crate::telemetry::log;
-use crate::tls::ca::Authority;
-use crate::tls::load::load;
-use crate::tls::rotation::{self, Lifetimes};
-use crate::ui::{LinkTemplate, Links};
+use usher_core::manifests::creator_policy;
+use usher_core::manifests::installation::{Installation, Kind, except};
+use usher_kube::client;
+use usher_kube::limit::Rate;
+use usher_net::listener::capacity::Capacities;
+use usher_net::runtime::shutdown::Signals;
+use usher_net::runtime::{clock, descriptors, files};
+use usher_net::telemetry::log;
+use usher_net::tls::ca::Authority;
+use usher_net::tls::load::load;
+use usher_net::tls::rotation::{self, Lifetimes};
+use usher_report::ui::{LinkTemplate, Links};
+use usher_server::app::{App, CertificateSource, ClientCa, ConfigSource, Options};
+use usher_server::cluster::certificates::Managed;
+use usher_server::cluster::lease::{self, Election};
+use usher_server::cluster::policies::{AdmissionPolicies, Owner};
+use usher_server::cluster::signing::Signing;
+use usher_server::cluster::vouching::{self, Vouching};
+use usher_server::http::handlers;
 
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)] // Arguments that a user adds override those of the chart.

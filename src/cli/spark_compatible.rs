@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use super::api_server::Connection;
 use super::drivers::{Which, failure};
 use super::output::{OK, block_on, failed, plain, unreadable, wrong};
-use crate::cluster::drivers::{self, Selection};
-use crate::spark::role::Role;
-use crate::submission::{DriverStatus, Names, SubmissionId, pod_block};
-use crate::text::{is_dns_label, is_dns_subdomain};
+use usher_spark::role::Role;
+use usher_spark::text::{is_dns_label, is_dns_subdomain};
+use usher_submit::api::drivers::{self, Selection};
+use usher_submit::submission::{DriverStatus, Names, SubmissionId, pod_block};
 
 /// `spark-submit --status ID`
 pub(super) fn status(which: &Which, err: &mut dyn Write) -> io::Result<u8> {

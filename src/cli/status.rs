@@ -6,7 +6,7 @@ use super::driver_table::lines;
 use super::drivers::{Which, find, missing};
 use super::output::{FAILED, OK, Output, block_on, failed, has_colors, one_line, unreadable};
 use super::{spark_compatible, watch};
-use crate::cluster::drivers::{Found, Selection};
+use usher_submit::api::drivers::{Found, Selection};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -16,21 +16,21 @@ use super::program::program;
 use super::spark_compatible;
 use super::submit_help::{self, AFTER};
 use super::submit_options::{DryRun, Format, Own};
-use crate::cluster::access::Access;
-use crate::cluster::drivers::Selection;
-use crate::cluster::request::Error;
-use crate::cluster::submit::Failure;
-use crate::cluster::upload::{Uploaded, upload};
-use crate::cluster::{client, submit as cluster};
-use crate::config;
-use crate::policy::Policies;
-use crate::runtime::shutdown::Interrupt;
-use crate::runtime::{clock, random};
-use crate::snapshot::Namespace;
-use crate::spark::version::SparkVersion;
-use crate::submission::{DriverStatus, Preview, SubmissionId, preview};
-use crate::submit::{self, Environment, Options, SparkConf, Submission, SubmitError, Unique, Waiting};
-use crate::time::whole_second;
+use crate::cli::upload::{Uploaded, upload};
+use usher_core::config;
+use usher_core::policy::Policies;
+use usher_core::snapshot::Namespace;
+use usher_kube::access::Access;
+use usher_kube::client;
+use usher_kube::request::Error;
+use usher_net::runtime::shutdown::Interrupt;
+use usher_net::runtime::{clock, random};
+use usher_spark::time::whole_second;
+use usher_spark::version::SparkVersion;
+use usher_submit::api::Failure;
+use usher_submit::api::drivers::Selection;
+use usher_submit::submission::{DriverStatus, Preview, SubmissionId, preview};
+use usher_submit::{Environment, Options, SparkConf, Submission, SubmitError, Unique, Waiting, api};
 
 /// Versions whose spark-submit is reproduced, by their minor version and the patch that is assumed for it.
 const VERSIONS: [SparkVersion; 5] = [
@@ -61,8 +61,9 @@ fn kill_or_status(own: &Own, id: &str, options: &Options, err: &mut dyn Write) -
         Ok(env) => env,
         Err(error) => return failed(err, &error),
     };
-    let found = submit::settings(options, &env, &LocalFiles);
-    let read = found.and_then(|(conf, warnings)| Ok((own.server(&conf)?, submit::kill_grace_period(&conf)?, warnings)));
+    let found = usher_submit::settings(options, &env, &LocalFiles);
+    let read =
+        found.and_then(|(conf, warnings)| Ok((own.server(&conf)?, usher_submit::kill_grace_period(&conf)?, warnings)));
     let (server, grace, warnings) = match read {
         Ok(read) => read,
         Err(error) => return unreadable(err, &error),
@@ -81,9 +82,9 @@ pub(super) fn run(
     err: &mut dyn Write,
 ) -> io::Result<u8> {
     let mut own = Own::default();
-    let arguments = submit::passed_on(&args.arguments);
+    let arguments = usher_submit::passed_on(&args.arguments);
     let mut last = "";
-    let options = match submit::parse_with(&arguments, |name, inline, rest| {
+    let options = match usher_submit::parse_with(&arguments, |name, inline, rest| {
         last = name;
         own.take(name, inline, rest)
     }) {
@@ -155,12 +156,12 @@ async fn submitted(options: Options, own: Own, out: &mut dyn Write, err: &mut dy
     }
     let client = client::of(client::with_access(found, Some(&request.master), &request.access)?)?.client;
     if let Some(policies) = &policies {
-        let namespace = cluster::namespace(&client, &submission.namespace).await;
+        let namespace = api::namespace(&client, &submission.namespace).await;
         let preview = validated(submission, policies, namespace.as_ref(), err)?;
         fits(&client, &preview, err).await?;
     }
     if request.own.dry_run == Some(DryRun::Server) {
-        let objects = cluster::dry_run(&client, submission).await;
+        let objects = api::dry_run(&client, submission).await;
         print(objects.with_context(|| request.master.clone())?, format, out)?;
         return Ok(OK);
     }
@@ -212,9 +213,9 @@ impl Request {
             options.conf.push(format!("{NAMESPACE}={namespace}"));
         }
         let mut env = environment()?;
-        let (settings, _) = submit::settings(&options, &env, &LocalFiles)?;
+        let (settings, _) = usher_submit::settings(&options, &env, &LocalFiles)?;
         let (version, note) = version(own.version.as_deref(), &settings)?;
-        let access = submit::access(&settings).map_err(|error| error.of_major(version.major))?;
+        let access = usher_submit::access(&settings).map_err(|error| error.of_major(version.major))?;
         let context = own.context.as_deref().or(access.context.as_deref());
         let mut found = client::configure(own.kubeconfig.as_deref(), context).await;
         if own.kubeconfig.is_some() || context.is_some() || settings.get("spark.master").is_none() {
@@ -228,8 +229,8 @@ impl Request {
             env.variables.set_if_missing("MASTER", url);
         }
         let unique = unique();
-        let app = submit::prepare(&options, &env, &LocalFiles, unique.millis)?;
-        let mut submission = match submit::build(&app, &env, &LocalFiles, version, &unique) {
+        let app = usher_submit::prepare(&options, &env, &LocalFiles, unique.millis)?;
+        let mut submission = match usher_submit::build(&app, &env, &LocalFiles, version, &unique) {
             Ok(submission) => submission,
             Err(error) => {
                 // They may be why.
@@ -268,8 +269,8 @@ impl Request {
         let mut signal = interrupt.clone();
         let sending = async {
             match upload(&submission.uploads, conf, &env.variables, interrupt, &mut uploaded).await {
-                Ok(()) => cluster::create(client, submission, interrupt).await,
-                Err(_) if interrupt.has_come() => Err(cluster::Interrupted.into()),
+                Ok(()) => api::create(client, submission, interrupt).await,
+                Err(_) if interrupt.has_come() => Err(api::Interrupted.into()),
                 Err(error) => Err(error.into()),
             }
         };
@@ -284,11 +285,11 @@ impl Request {
             writeln!(err, "note: {}", one_line(&pod))?;
         }
         // A driver that exists all the same needs its files.
-        let left = if error.is::<cluster::MayExist>() { uploaded.all() } else { uploaded.take_back().await };
+        let left = if error.is::<api::MayExist>() { uploaded.all() } else { uploaded.take_back().await };
         for left in left {
             writeln!(err, "warning: {} is left behind", one_line(&left))?;
         }
-        Ok(Err(if error.is::<cluster::Interrupted>() { INTERRUPTED } else { FAILED }))
+        Ok(Err(if error.is::<api::Interrupted>() { INTERRUPTED } else { FAILED }))
     }
 
     /// Says that the application was submitted. Returns whether that could be written.
@@ -381,7 +382,7 @@ fn validated(
 /// Fails if the gang will never fit its queue. What cannot be read is said.
 async fn fits(client: &kube::Client, preview: &Preview, err: &mut dyn Write) -> anyhow::Result<()> {
     let Some((object, queue)) = preview.queue_object() else { return Ok(()) };
-    match cluster::queue(client, object, queue).await {
+    match api::queue(client, object, queue).await {
         Ok(Some(found)) => match preview.never_fits(&(object.most)(&found)) {
             Some(why) => bail!("not submitted: {why}"),
             None => Ok(()),

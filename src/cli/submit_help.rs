@@ -4,7 +4,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-use crate::submit::{SPARK_OPTIONS, SparkOption};
+use usher_submit::{SPARK_OPTIONS, SparkOption};
 
 /// An option that spark-submit does not have.
 struct OwnOption {
@@ -173,8 +173,8 @@ pub(super) fn help(program: Command) -> String {
 mod tests {
     use super::super::submit_options::Own;
     use super::*;
-    use crate::submit::parse_with;
     use clap::CommandFactory;
+    use usher_submit::parse_with;
 
     #[test]
     fn described_options_are_those_that_are_read() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::api_server::ApiServer;
 use super::submit_help::is_switch;
-use crate::submit::{Rest, SparkConf, SubmitError, access};
-use crate::text::is_dns_label;
+use usher_spark::text::is_dns_label;
+use usher_submit::{Rest, SparkConf, SubmitError, access};
 
 /// The options that spark-submit does not have.
 #[derive(Debug, Default)]

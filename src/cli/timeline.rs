@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 
 use super::output::plain;
-use crate::lifecycle::cause_group::CauseGroup;
-use crate::time::age;
-use crate::views::{Life, LifeSpan, Scale, Timeline, cause_groups};
+use usher_core::lifecycle::cause_group::CauseGroup;
+use usher_report::views::{Life, LifeSpan, Scale, Timeline, cause_groups};
+use usher_spark::time::age;
 
 /// At most this many executors are drawn: those that exited abnormally and those that do not run, then the latest.
 const MAX_BARS: usize = 24;

@@ -10,22 +10,22 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 
-use crate::app::{App, CertificateSource, ConfigSource, Options};
-use crate::cluster::client::Cluster;
-use crate::cluster::lease::{self, Election};
-use crate::cluster::limit::Rate;
-use crate::cluster::signing::Signing;
-use crate::cluster::view::resource;
-use crate::cluster::vouching::Vouching;
-use crate::controller::Settings;
-use crate::http::capacity::Capacities;
-use crate::manifests::webhooks;
-use crate::policy::Policies;
-use crate::runtime::clock;
-use crate::sandbox::Sandbox;
-use crate::tls::ca::Authority;
-use crate::tls::load::load;
-use crate::ui::Links;
+use usher_core::controller::Settings;
+use usher_core::manifests::webhooks;
+use usher_core::policy::Policies;
+use usher_kube::client::Cluster;
+use usher_kube::limit::Rate;
+use usher_kube::view::resource;
+use usher_net::listener::capacity::Capacities;
+use usher_net::runtime::clock;
+use usher_net::tls::ca::Authority;
+use usher_net::tls::load::load;
+use usher_report::ui::Links;
+use usher_sandbox::Sandbox;
+use usher_server::app::{App, CertificateSource, ConfigSource, Options};
+use usher_server::cluster::lease::{self, Election};
+use usher_server::cluster::signing::Signing;
+use usher_server::cluster::vouching::Vouching;
 
 /// Its namespace, that of its Lease and Secrets, and the name of its pod: so the command line finds it as in a cluster.
 const NAMESPACE: &str = "spark-usher";

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use super::drivers::{Which, candidate, find, missing};
 use super::follow::{Ended, Follow, Form};
 use super::output::{FAILED, INTERRUPTED, Output, block_on, failed, is_screen, one_line, unreadable, wrong};
-use crate::cluster::drivers::Found;
-use crate::runtime::clock;
-use crate::runtime::shutdown::Interrupt;
-use crate::submission::{DriverStatus, SubmissionId};
+use usher_net::runtime::clock;
+use usher_net::runtime::shutdown::Interrupt;
+use usher_submit::api::drivers::Found;
+use usher_submit::submission::{DriverStatus, SubmissionId};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

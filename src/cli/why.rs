@@ -9,14 +9,14 @@ use jiff::Timestamp;
 use super::output::{FAILED, OK, Output, UNREADABLE, block_on, failed, plain, report_line};
 use super::query::{Found, Source};
 use super::timeline::{self, Screen};
-use crate::runtime::clock;
-use crate::submission::{Names, SubmissionId};
-use crate::text::capitalized;
-use crate::time::ago;
-use crate::views::{
+use usher_net::runtime::clock;
+use usher_report::views::{
     self, AppReport, DriverViewReport, ExecutorReport, ExitReport, HistoryEntry, HistoryReport, Lacking, Of, Timeline,
     WhyReport,
 };
+use usher_spark::text::capitalized;
+use usher_spark::time::ago;
+use usher_submit::submission::{Names, SubmissionId};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

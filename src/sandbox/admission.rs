@@ -17,7 +17,7 @@ use super::request::Request;
 use super::resource::Collection;
 use super::selector::object_matches;
 use super::state::{Api, Warnings};
-use crate::json::{at, entries, list, text};
+use usher_spark::json::{at, entries, list, text};
 
 /// Operation, as webhook rules name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ async fn call(
     warnings: &mut Warnings,
 ) -> Result<Option<Value>> {
     let name = text(hook, &["name"]);
-    let uid = crate::runtime::random::uuid();
+    let uid = usher_net::runtime::random::uuid();
     let review = review(attributes, &uid, object, old);
     let timeout = Duration::from_secs(at(hook, &["timeoutSeconds"]).and_then(Value::as_u64).unwrap_or(10));
     let config = at(hook, &["clientConfig"]).cloned().unwrap_or_default();
@@ -281,11 +281,11 @@ fn review(attributes: &Attributes<'_>, uid: &str, object: &Value, old: Option<&V
         "object": object, "oldObject": old, "dryRun": request.dry_run(), "options": options(*operation),
     });
     if let Some(namespace) = request.namespace.as_ref().filter(|_| resource.namespaced) {
-        crate::json::set(&mut inner, &["namespace"], namespace.clone());
+        usher_spark::json::set(&mut inner, &["namespace"], namespace.clone());
     }
     if let Some(sub) = sub {
-        crate::json::set(&mut inner, &["subResource"], *sub);
-        crate::json::set(&mut inner, &["requestSubResource"], *sub);
+        usher_spark::json::set(&mut inner, &["subResource"], *sub);
+        usher_spark::json::set(&mut inner, &["requestSubResource"], *sub);
     }
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": inner})
 }

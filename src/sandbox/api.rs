@@ -18,8 +18,8 @@ use super::selector::Filter;
 use super::state::{Api, Warnings, item_text, present};
 use super::store::Stored;
 use super::{discovery, log, openapi, portforward, proxy, rbac, special, table, watch};
-use crate::json::{set, text};
-use crate::runtime::clock;
+use usher_net::runtime::clock;
+use usher_spark::json::{set, text};
 
 /// Maximum size of a body, as in kube-apiserver.
 const MAX_BODY: usize = 3 << 20;

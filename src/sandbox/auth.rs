@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::error::{ApiError, Result};
 use super::resource::Collection;
 use super::store::Store;
-use crate::json;
-use crate::runtime::random::{hex as random_hex, uuid as random_uuid};
+use usher_net::runtime::random::{hex as random_hex, uuid as random_uuid};
+use usher_spark::json;
 
 /// An authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq)]

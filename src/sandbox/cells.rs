@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::json::{at, text};
+use usher_spark::json::{at, text};
 
 /// A time difference, as kubectl writes it (`duration.HumanDuration`).
 pub(super) fn age(since: &str, now: Timestamp) -> String {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::cells::{age, cell, json_path, object_age};
 use super::resource::Resource;
-use crate::json::{at, list, text};
+use usher_spark::json::{at, list, text};
 
 /// Computes a cell of an object at a time.
 type Cell = Arc<dyn Fn(&Value, Timestamp) -> Value + Send + Sync>;
@@ -86,7 +86,7 @@ pub(super) fn of(resource: &Resource) -> Vec<Column> {
             vec![column("Webhooks", 0, |object, _| json!(list(object, &["webhooks"]).len()))]
         }
         ("networking.k8s.io", "networkpolicies") => vec![column("Pod-Selector", 0, |object, _| {
-            let labels: Vec<String> = crate::json::entries(object, &["spec", "podSelector", "matchLabels"])
+            let labels: Vec<String> = usher_spark::json::entries(object, &["spec", "podSelector", "matchLabels"])
                 .map(|(k, v)| format!("{k}={v}"))
                 .collect();
             json!(if labels.is_empty() { "<none>".to_owned() } else { labels.join(",") })

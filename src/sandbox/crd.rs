@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, Cause, Result};
 use super::resource::{Custom, Resource};
-use crate::json::{at, list, set, text};
+use usher_spark::json::{at, list, set, text};
 
 /// The resources of a definition, one per served version.
 pub(super) fn resources(definition: &Value) -> Result<Vec<Resource>> {
@@ -70,9 +70,9 @@ pub(super) fn resources(definition: &Value) -> Result<Vec<Resource>> {
 pub(super) fn establish(definition: &mut Value, now: &str) {
     let kind = text(definition, &["spec", "names", "kind"]).to_owned();
     let names = &["spec", "names"];
-    crate::json::default(definition, &[names[0], names[1], "listKind"], format!("{kind}List"));
-    crate::json::default(definition, &[names[0], names[1], "singular"], kind.to_lowercase());
-    crate::json::default(definition, &["spec", "conversion"], json!({"strategy": "None"}));
+    usher_spark::json::default(definition, &[names[0], names[1], "listKind"], format!("{kind}List"));
+    usher_spark::json::default(definition, &[names[0], names[1], "singular"], kind.to_lowercase());
+    usher_spark::json::default(definition, &["spec", "conversion"], json!({"strategy": "None"}));
     if at(definition, &["status", "conditions"]).is_some() {
         return;
     }

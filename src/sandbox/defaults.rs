@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::resource::Resource;
-use crate::json::{at, default, list_mut, set, text};
+use usher_spark::json::{at, default, list_mut, set, text};
 
 /// Applies defaults to fields that a client left unset.
 pub(super) fn fill(resource: &Resource, object: &mut Value) {
@@ -184,7 +184,7 @@ mod tests {
             "containers": [{"name": "c", "image": "busybox", "env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
                 "ports": [{"containerPort": 80}], "resources": {"limits": {"memory": "1Gi"}}}],
             "volumes": [{"name": "v", "configMap": {"name": "m"}}, {"name": "e"}]}});
-        let resource = crate::sandbox::resource::Registry::new("v1beta1").find("", "v1", "pods").unwrap();
+        let resource = crate::resource::Registry::new("v1beta1").find("", "v1", "pods").unwrap();
         fill(&resource, &mut pod);
         assert_eq!(
             pod["spec"],

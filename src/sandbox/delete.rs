@@ -13,9 +13,9 @@ use super::resource::Resource;
 use super::selector::Filter;
 use super::state::{Api, Warnings, in_version, present};
 use super::store::{Stored, TRIES};
-use crate::json::{at, list, list_mut, set, text};
-use crate::runtime::clock;
-use crate::time::whole_second;
+use usher_net::runtime::clock;
+use usher_spark::json::{at, list, list_mut, set, text};
+use usher_spark::time::whole_second;
 
 /// The options that a client sends with a deletion.
 #[derive(Clone, Debug, Default)]

@@ -35,8 +35,8 @@ pub(super) fn page(api: &Api, path: &str, headers: &HeaderMap) -> Option<Respons
         ["apis", group] => {
             let mut group =
                 groups(&all).into_iter().find(|known| known.get("name").is_some_and(|name| name == group))?;
-            crate::json::set(&mut group, &["kind"], "APIGroup");
-            crate::json::set(&mut group, &["apiVersion"], "v1");
+            usher_spark::json::set(&mut group, &["kind"], "APIGroup");
+            usher_spark::json::set(&mut group, &["apiVersion"], "v1");
             group
         }
         ["api", version] => list(&all, "", version)?,
@@ -112,7 +112,7 @@ fn list(all: &[Arc<Resource>], group: &str, version: &str) -> Option<Value> {
         });
         for (key, names) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
             if !names.is_empty() {
-                crate::json::set(&mut entry, &[key], names.clone());
+                usher_spark::json::set(&mut entry, &[key], names.clone());
             }
         }
         resources.push(entry);

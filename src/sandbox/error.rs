@@ -108,7 +108,7 @@ impl ApiError {
             "message": self.message, "reason": self.reason, "code": self.code,
         });
         if !self.details.is_null() {
-            crate::json::set(&mut status, &["details"], self.details.clone());
+            usher_spark::json::set(&mut status, &["details"], self.details.clone());
         }
         status
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::json::{remove, set};
+use usher_spark::json::{remove, set};
 
 /// Field names of `v1` and of `events.k8s.io/v1`.
 const NAMES: [(&str, &str); 8] = [

@@ -15,7 +15,7 @@ use super::request::{Verb, component_request};
 use super::resource::{Collection, Resource};
 use super::state::{Api, Warnings};
 use super::store::{GarbageWork, Key, Stored};
-use crate::json::{at, list, list_mut, text};
+use usher_spark::json::{at, list, list_mut, text};
 
 /// A real collector has a delay, too.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::resource::{Collection, Resource};
 use super::state::Api;
 use super::store::Stored;
-use crate::json::{at, list, set, text};
-use crate::runtime::clock;
+use usher_net::runtime::clock;
+use usher_spark::json::{at, list, set, text};
 
 /// Annotation: the pod's containers exit with this code after this time, `CODE@AFTER`, such as `0@5s` or `137@200ms`.
 pub const EXIT: &str = "sandbox.spark-usher.io/exit";

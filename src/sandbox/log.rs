@@ -15,8 +15,8 @@ use super::request::{Request, Verb};
 use super::respond::plain;
 use super::state::Api;
 use super::store::Key;
-use crate::json::{at, list, text};
-use crate::runtime::clock;
+use usher_net::runtime::clock;
+use usher_spark::json::{at, list, text};
 
 /// Annotation: what the pod's containers write, a line every 50 ms. A container that exits writes the rest at once.
 pub const LOG: &str = "sandbox.spark-usher.io/log";

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::state::Api;
-use crate::json::set;
+use usher_spark::json::set;
 
 /// Returns an OpenAPI page if the path is one.
 pub(super) fn page(api: &Api, path: &str) -> Option<Value> {

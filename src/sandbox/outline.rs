@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::json::{at, set};
-use crate::spark::pod::{Body, Pod};
-use crate::spark::quantity::Quantity;
-use crate::spark::resources::{self, ResourceList};
+use usher_spark::json::{at, set};
+use usher_spark::pod::{Body, Pod};
+use usher_spark::quantity::Quantity;
+use usher_spark::resources::{self, ResourceList};
 
 /// The fields of a pod that they read. Its containers, which are most of it, are not among them.
 const FIELDS: [&[&str]; 12] = [

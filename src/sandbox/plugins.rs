@@ -9,7 +9,7 @@ use super::rbac;
 use super::request::Request;
 use super::resource::{Collection, Resource};
 use super::state::Api;
-use crate::json::{at, list, list_mut, set, text};
+use usher_spark::json::{at, list, list_mut, set, text};
 
 fn collection(group: &str, plural: &str) -> Collection {
     Collection { group: group.to_owned(), plural: plural.to_owned() }

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use super::error::{ApiError, Result};
 use super::request::Request;
 use super::state::Api;
-use crate::json::text;
+use usher_spark::json::text;
 
 /// The protocol.
 const PROTOCOL: &str = "v4.channel.k8s.io";

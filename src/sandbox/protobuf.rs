@@ -213,8 +213,8 @@ pub(super) fn to_json(body: &[u8], content_type: &str) -> Result<Value> {
         _ => return Err(ApiError::unsupported_media_type(content_type)),
     };
     remove_unset(&mut object);
-    crate::json::set(&mut object, &["apiVersion"], api_version);
-    crate::json::set(&mut object, &["kind"], kind);
+    usher_spark::json::set(&mut object, &["apiVersion"], api_version);
+    usher_spark::json::set(&mut object, &["kind"], kind);
     Ok(object)
 }
 

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioExecutor;
 use super::error::{ApiError, Result};
 use super::request::{Request, Verb};
 use super::state::Api;
-use crate::json::{list, text};
+use usher_spark::json::{list, text};
 
 /// The whole request must finish within this time.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use super::attributes::AccessAttributes;
 use super::auth::User;
 use super::resource::Collection;
 use super::state::Api;
-use crate::json::{at, list, text};
+use usher_spark::json::{at, list, text};
 
 /// Reports whether RBAC allows the user this access.
 pub(super) fn allows(api: &Api, user: &User, attributes: &AccessAttributes<'_>) -> bool {

@@ -15,12 +15,12 @@ use super::resource::Collection;
 use super::special::bind;
 use super::state::Api;
 use super::store::{Key, Stored};
-use crate::json::{at, entries, list, list_mut, text};
-use crate::runtime::clock;
-use crate::snapshot::group_size;
-use crate::spark::node_terms::{Term, Work};
-use crate::spark::quantity::Quantity;
-use crate::spark::resources::ResourceList;
+use usher_core::snapshot::group_size;
+use usher_net::runtime::clock;
+use usher_spark::json::{at, entries, list, list_mut, text};
+use usher_spark::node_terms::{Term, Work};
+use usher_spark::quantity::Quantity;
+use usher_spark::resources::ResourceList;
 
 /// How long changes are collected before a scheduling pass.
 const PAUSE: Duration = Duration::from_millis(30);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::error::{ApiError, Result};
 use super::resource::Resource;
 use super::store::Stored;
-use crate::json;
+use usher_spark::json;
 
 /// Filter of a list or a watch.
 #[derive(Clone, Debug, Default)]

@@ -18,14 +18,14 @@ use super::store::Store;
 use super::webhook::Webhooks;
 use super::write::install;
 use super::{garbage, kubelet, scheduler};
-use crate::http::listener_metrics::HandshakeMetrics;
-use crate::http::server::{self, Deadlines, Listener, Shutdown};
-use crate::runtime::clock;
-use crate::runtime::supervise::Supervisor;
-use crate::telemetry::registry;
-use crate::tls::ca::Authority;
-use crate::tls::load::load;
-use crate::tls::serving::Serving;
+use usher_net::listener::metrics::HandshakeMetrics;
+use usher_net::listener::server::{self, Deadlines, Listener, Shutdown};
+use usher_net::runtime::clock;
+use usher_net::runtime::supervise::Supervisor;
+use usher_net::telemetry::registry;
+use usher_net::tls::ca::Authority;
+use usher_net::tls::load::load;
+use usher_net::tls::serving::Serving;
 
 /// The Kubernetes release to simulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -10,7 +10,7 @@ use super::events;
 use super::resource::{Registry, Resource};
 use super::store::{Store, Stored};
 use super::webhook::Webhooks;
-use crate::json::set;
+use usher_spark::json::set;
 
 /// State that a request can access.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::error::{ApiError, Result};
 use super::outline::Outline;
 use super::resource::{Collection, Resource};
-use crate::json;
+use usher_spark::json;
 
 /// How often a patch or a deletion is tried on conflicts.
 pub(super) const TRIES: usize = 5;

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::error::{ApiError, Cause, Result};
 use super::resource::Resource;
-use crate::json::{at, entries, list, remove, text};
-use crate::text::{is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
+use usher_spark::json::{at, entries, list, remove, text};
+use usher_spark::text::{is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";

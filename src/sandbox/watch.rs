@@ -19,8 +19,8 @@ use super::selector::Filter;
 use super::state::{Api, in_version, present, present_text};
 use super::store::{Change, Happened, Stored};
 use super::table;
-use crate::json::{set, text};
-use crate::runtime::clock;
+use usher_net::runtime::clock;
+use usher_spark::json::{set, text};
 
 /// Timeout without `timeoutSeconds`: the minimum that API servers use.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);

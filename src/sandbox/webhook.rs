@@ -25,7 +25,7 @@ use tower::util::BoxCloneSyncService;
 
 use super::resource::Collection;
 use super::store::Store;
-use crate::json::{at, entries, list, text};
+use usher_spark::json::{at, entries, list, text};
 
 type Resolver = BoxCloneSyncService<Name, std::iter::Once<SocketAddr>, std::io::Error>;
 type HttpsClient = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;

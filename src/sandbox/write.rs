@@ -13,10 +13,10 @@ use super::resource::Resource;
 use super::state::{Api, Warnings, in_version, present};
 use super::store::{Stored, TRIES};
 use super::{crd, defaults, events, plugins, validate};
-use crate::json::{at, list, remove, set, text};
-use crate::runtime::clock;
-use crate::runtime::random::uuid;
-use crate::time::whole_second;
+use usher_net::runtime::clock;
+use usher_net::runtime::random::uuid;
+use usher_spark::json::{at, list, remove, set, text};
+use usher_spark::time::whole_second;
 
 /// Creates the object in the body.
 pub(super) async fn create(api: &Arc<Api>, request: &Request, warnings: &mut Warnings) -> Result<Value> {

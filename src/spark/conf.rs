@@ -352,12 +352,12 @@ fn known<T>(setting: Option<Setting<T>>) -> Option<T> {
 }
 
 /// A JVM size whose bare number means mebibytes, as whole mebibytes.
-pub(crate) fn mebibytes(text: &str, version: SparkVersion) -> Option<u64> {
+pub fn mebibytes(text: &str, version: SparkVersion) -> Option<u64> {
     jvm_size(text, 1 << 20, version).map(|bytes| bytes >> 20)
 }
 
 /// A JVM size whose bare number means bytes.
-pub(crate) fn bytes(text: &str, version: SparkVersion) -> Option<u64> {
+pub fn bytes(text: &str, version: SparkVersion) -> Option<u64> {
     jvm_size(text, 1, version)
 }
 

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::exit_code;
 use super::pod::Pod;
 use super::status::{ContainerStatus, Status, Terminated, Waiting};
-use super::text::Text;
 use super::version::SparkVersion;
+use super::wire_text::Text;
 
 /// Longest message that is kept: the API server's own bound on Events.
 const MAX_MESSAGE: usize = 1024;

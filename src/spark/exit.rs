@@ -120,7 +120,7 @@ fn block(container: &ContainerDiagnostics, indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spark::pod::Pod;
+    use crate::pod::Pod;
 
     #[test]
     fn failure_text_equals_that_of_spark() {

@@ -49,7 +49,7 @@ impl LifecycleConf {
 const MAX_TIME: Duration = Duration::from_secs(86_400);
 
 /// A time as Spark writes it (`JavaUtils.timeStringAs`); without a unit it is in milliseconds, as these keys are.
-pub(crate) fn time(text: &str) -> Option<Duration> {
+pub fn time(text: &str) -> Option<Duration> {
     let text = text.trim().to_ascii_lowercase();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits)?;

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::pod::Spec;
-use super::text::{Entries, Text, bounded};
+use super::wire_text::{Entries, Text, bounded};
 use crate::text::is_label_value;
 
 /// The only field that `matchFields` supports.
@@ -95,7 +95,7 @@ impl<'p> NodeRequirements<'p> {
     /// # Errors
     ///
     /// The affinity is none that an API server accepts, or a list in it is longer than any pod's
-    /// ([`is_too_many`](super::text::is_too_many)).
+    /// ([`is_too_many`](super::wire_text::is_too_many)).
     pub fn of(spec: &'p Spec<'_>) -> Result<NodeRequirements<'p>, serde_json::Error> {
         let raw = spec.affinity.as_deref().filter(|raw| raw.contains("nodeAffinity"));
         let affinity: Option<Affinity<'p>> = raw.map(serde_json::from_str).transpose()?;

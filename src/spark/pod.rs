@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::labels;
 use super::role::Role;
 pub use super::status::{ContainerStatus, Status};
-use super::text::{Entries, FEW, FewEntries, Text, bounded, bounded_to, first_of, null_is_empty};
+use super::wire_text::{Entries, FEW, FewEntries, Text, bounded, bounded_to, first_of, null_is_empty};
 
 /// The facts of a pod.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::pod::{Container, Workload};
 use super::quantity::{BadQuantity, Quantity};
-use super::text::Entries;
+use super::wire_text::Entries;
 
 /// Amounts by resource name (`cpu`, `memory`, `nvidia.com/gpu`), ordered so that equal lists print equally.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

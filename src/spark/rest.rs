@@ -238,8 +238,8 @@ pub fn environment(body: &[u8]) -> serde_json::Result<AppConf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conf::Allocation;
     use crate::json::Items;
-    use crate::spark::conf::Allocation;
 
     fn summary(text: &str) -> serde_json::Result<ExecutorSummary> {
         serde_json::from_str(text)

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::text::{Text, null_is_empty};
+use super::wire_text::{Text, null_is_empty};
 
 /// `status` of a pod.
 #[derive(Clone, Debug, Default, Deserialize)]

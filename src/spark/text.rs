@@ -1,316 +1,215 @@
-//! Strings that borrow from the bytes of a review where they can, and own their text where they must (escapes, watches).
+//! Text of tenants in our messages, and the names that Kubernetes accepts (`apimachinery/pkg/util/validation`).
 
-use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
-use std::ops::Deref;
-
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-
-/// Most entries of a map, or items of a list, that are read: more than any pod has. A longer one is an error that
-/// [`is_too_many`] recognizes, so that a small document cannot become a large one in memory.
-pub const MAX_ITEMS: usize = 1024;
-/// Most containers of a pod, and most resources of a container: read into structures that are larger than their text.
-pub const FEW: usize = 64;
-/// The message of such an error.
-const TOO_MANY: &str = "more items than any pod has";
-
-/// Whether a document could not be read because a list or a map is too long.
-pub fn is_too_many(error: &serde_json::Error) -> bool {
-    error.is_data() && error.to_string().starts_with(TOO_MANY)
+/// A tenant's text for a message: short, and without control characters, which could steer a terminal.
+pub fn shown(text: &str) -> String {
+    cut(text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }), MAX_SHOWN)
 }
 
-/// Go sometimes writes an absent list as null.
-pub(super) fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Vec<T>, D::Error> {
-    Ok(bounded(deserializer)?.unwrap_or_default())
-}
-
-/// Reads a list of bounded length; null is none.
-pub fn bounded<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    bounded_to::<MAX_ITEMS, D, T>(deserializer)
-}
-
-/// Reads a list of at most `MOST` items; null is none.
-pub fn bounded_to<'de, const MOST: usize, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    deserializer.deserialize_any(ListVisitor::<MOST, false, T>(PhantomData))
-}
-
-/// Reads the first items of a list and skips the rest; null is none.
-pub fn first_of<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    deserializer.deserialize_any(ListVisitor::<MAX_ITEMS, true, T>(PhantomData))
-}
-
-/// Reads at most `MOST` items. Further items are skipped, or are an error.
-struct ListVisitor<const MOST: usize, const SKIPS: bool, T>(PhantomData<T>);
-
-impl<'de, const MOST: usize, const SKIPS: bool, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MOST, SKIPS, T> {
-    type Value = Option<Vec<T>>;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
+fn cut(text: impl Iterator<Item = char> + Clone, most: usize) -> String {
+    if text.clone().nth(most).is_none() {
+        return text.collect();
     }
-    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut list = Vec::new();
-        while list.len() < MOST {
-            match seq.next_element()? {
-                Some(item) => list.push(item),
-                None => return Ok(Some(list)),
-            }
-        }
-        while seq.next_element::<IgnoredAny>()?.is_some() {
-            if !SKIPS {
-                return Err(A::Error::custom(TOO_MANY));
-            }
-        }
-        Ok(Some(list))
-    }
+    text.take(most.saturating_sub(1)).chain(['…']).take(most).collect()
 }
 
-/// A string from a JSON document. Borrowed unless it contained an escape sequence or came from a reader.
+/// The first line of a text, at most this many characters of it, for a row of a table or of a terminal.
+pub fn first_line(text: &str, most: usize) -> String {
+    cut(text.lines().next().unwrap_or_default().chars(), most)
+}
+
+/// A text whose first letter is a capital.
+pub fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// A name of at most so many characters, cut in its middle: names often differ at their ends.
+pub fn squeezed(name: &str, most: usize) -> String {
+    let length = name.chars().count();
+    if length <= most {
+        return name.to_owned();
+    }
+    let end = most / 3;
+    let begin = most.saturating_sub(1 + end);
+    name.chars().take(begin).chain(['…']).chain(name.chars().skip(length - end)).collect()
+}
+
+/// Whether a character could control a terminal, or show the text after it in another order than it is written.
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text without such characters; lines stay.
+pub fn harmless(text: &str) -> String {
+    text.chars().map(|c| if steers(c) && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
+/// At most this many bytes of a text, up to a character boundary.
+pub fn truncated(text: &str, most: usize) -> &str {
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default()
+}
+
+/// The longest text of a tenant in a message, in characters.
+const MAX_SHOWN: usize = 80;
+
+/// Whether a text is a valid label value: at most 63 characters, alphanumeric at both ends, `-_.` between; or empty.
+pub fn is_label_value(value: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = value.as_bytes();
+    value.is_empty()
+        || (value.len() <= 63
+            && edge(bytes.first())
+            && edge(bytes.last())
+            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b)))
+}
+
+/// Whether a text is a valid key of labels and annotations: a name like a label's value, after an optional DNS prefix and a slash.
+pub fn is_label_key(key: &str) -> bool {
+    let (prefix, name) = key.rsplit_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_dns_subdomain)
+}
+
+/// Whether a name may contain this byte, in a DNS-1123 label.
+pub fn is_dns_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
+}
+
+/// Whether a text is one part of a DNS-1123 name, of any length: a-z, 0-9 and -, with a letter or digit at both ends.
+pub fn is_dns_part(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(is_dns_byte) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// Whether a text is a DNS-1123 label: the name of a namespace, a Service, or one of our PodGroups.
+pub fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_dns_part(text)
+}
+
+/// Whether a text is a DNS-1123 subdomain: the name of a pod, and of most other objects.
+pub fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_part)
+}
+
+/// A closed vocabulary: an enum with a word for each value, which metrics, JSON and annotations use, and its documentation as a text. A
+/// vocabulary may have columns, which each row states by name:
 ///
-/// serde's own `Cow` borrows only as a direct field with `#[serde(borrow)]`, never inside `Option`, `Vec` or a map.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Text<'a>(Cow<'a, str>);
+/// ```text
+/// vocabulary! {
+///     /// Why.
+///     Why {
+///         /// What to do.
+///         remedy: &'static str,
+///     }
+///     /// It is full.
+///     Full = "full" { remedy: "Wait." };
+/// }
+/// ```
+#[macro_export]
+macro_rules! vocabulary {
+    ($(#[$meta:meta])* $name:ident $($(#[doc = $doc:literal])+ $value:ident = $word:literal;)+) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[doc = $doc])+ $value,)+
+        }
 
-impl<'a> Text<'a> {
-    /// The text itself.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+        impl $name {
+            /// Every value, in the order of declaration.
+            pub const ALL: [$name; [$($word),+].len()] = [$($name::$value),+];
 
-    /// The same text without a borrow from the document.
-    pub fn into_owned(self) -> Text<'static> {
-        Text(Cow::Owned(self.0.into_owned()))
-    }
-}
-
-impl Deref for Text<'_> {
-    type Target = str;
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl<'a> From<&'a str> for Text<'a> {
-    fn from(text: &'a str) -> Self {
-        Text(Cow::Borrowed(text))
-    }
-}
-
-impl From<String> for Text<'_> {
-    fn from(text: String) -> Self {
-        Text(Cow::Owned(text))
-    }
-}
-
-impl PartialEq<str> for Text<'_> {
-    fn eq(&self, other: &str) -> bool {
-        self.as_str() == other
-    }
-}
-
-impl PartialEq<&str> for Text<'_> {
-    fn eq(&self, other: &&str) -> bool {
-        self.as_str() == *other
-    }
-}
-
-impl fmt::Debug for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
-    }
-}
-
-impl fmt::Display for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
+            /// The value of a word.
+            pub fn of(word: &str) -> Option<$name> {
+                $name::ALL.into_iter().find(|value| value.as_str() == word)
             }
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
+
+            /// Its word.
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$value => $word,)+ }
             }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-            fn visit_string<E: Error>(self, text: String) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text)))
+
+            /// Its documentation.
+            pub fn text(self) -> &'static str {
+                match self { $($name::$value => concat!($($doc),+).trim_ascii(),)+ }
             }
         }
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
+    };
+    (
+        $(#[$meta:meta])* $name:ident { $($(#[doc = $about:literal])+ $column:ident: $type:ty),+ $(,)? }
+        $($(#[doc = $doc:literal])+ $value:ident = $word:literal { $($cells:tt)+ };)+
+    ) => {
+        $crate::text::vocabulary! { $(#[$meta])* $name $($(#[doc = $doc])+ $value = $word;)+ }
 
-/// A string, or a number as people write quantities in YAML (`cpu: 1`); an API server converts it to a string.
-struct Scalar<'a>(Text<'a>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ScalarVisitor;
-        impl<'de> Visitor<'de> for ScalarVisitor {
-            type Value = Scalar<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a number")
+        const _: () = {
+            struct Row {
+                $($column: $type,)+
             }
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Scalar(Text(Cow::Borrowed(text))))
+
+            impl $name {
+                fn row(self) -> Row {
+                    match self { $($name::$value => Row { $($cells)+ },)+ }
+                }
+
+                $(
+                    $(#[doc = $about])+
+                    pub fn $column(self) -> $type {
+                        self.row().$column
+                    }
+                )+
             }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Scalar(Text(Cow::Owned(text.to_owned()))))
-            }
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-                Ok(Scalar(Text(Cow::Owned(number.to_string()))))
-            }
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-                Ok(Scalar(Text(Cow::Owned(number.to_string()))))
-            }
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-                Ok(Scalar(Text(Cow::Owned(number.to_string()))))
-            }
-        }
-        deserializer.deserialize_any(ScalarVisitor)
-    }
+        };
+    };
 }
-
-/// A map of strings (labels, annotations, resource lists) in the order of the document.
-///
-/// Small and read a few times, so a list beats a tree. A later entry of the same key wins, as in Go's decoder.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entries<'a>(Vec<(Text<'a>, Text<'a>)>);
-
-impl<'a> Entries<'a> {
-    /// The value of `key`.
-    pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().rev().find(|(k, _)| *k == key).map(|(_, v)| v.as_str())
-    }
-
-    /// All entries in the order of the document.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
-    }
-
-    /// Sets `key`, as a JSON Patch `add` does.
-    pub fn set(&mut self, key: &'static str, value: String) {
-        self.remove(key);
-        self.0.push((key.into(), value.into()));
-    }
-
-    /// Removes `key`.
-    pub fn remove(&mut self, key: &str) {
-        self.0.retain(|(k, _)| *k != key);
-    }
-
-    /// How many entries there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is no entry.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The same entries without a borrow from the document.
-    pub fn into_owned(self) -> Entries<'static> {
-        Entries(self.0.into_iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect())
-    }
-}
-
-impl<'a> FromIterator<(&'a str, &'a str)> for Entries<'a> {
-    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(iter: I) -> Self {
-        Entries(iter.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EntriesVisitor { most: MAX_ITEMS })
-    }
-}
-
-struct EntriesVisitor {
-    most: usize,
-}
-
-impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Entries<'de>;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of strings")
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
-        let mut entries = Vec::with_capacity(8);
-        // Go decodes a null as the empty string.
-        while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Scalar<'de>>>()? {
-            if entries.len() == self.most {
-                return Err(A::Error::custom(TOO_MANY));
-            }
-            entries.push((key, value.map(|value| value.0).unwrap_or_default()));
-        }
-        Ok(Entries(entries))
-    }
-}
-
-/// A map of strings with few entries, such as a container's requests.
-#[derive(Clone, Debug, Default)]
-pub struct FewEntries<'a>(pub Entries<'a>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for FewEntries<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EntriesVisitor { most: FEW }).map(FewEntries)
-    }
-}
+pub use vocabulary;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_borrows_and_escaped_text_is_owned() {
-        let plain: Text<'_> = serde_json::from_str(r#""spark""#).unwrap();
-        assert!(matches!(plain.0, Cow::Borrowed("spark")));
-        let escaped: Text<'_> = serde_json::from_str(r#""a\"b\u00e9""#).unwrap();
-        assert_eq!(escaped, "a\"bé");
-        let mut reader = serde_json::Deserializer::from_reader(&b"\"spark\""[..]);
-        assert_eq!(Text::deserialize(&mut reader).unwrap(), "spark");
+    fn label_value_is_validated_as_in_kubernetes() {
+        for good in ["", "a", "root.team-a", "A_1", &"x".repeat(63)] {
+            assert!(is_label_value(good), "{good}");
+        }
+        for bad in ["-a", "a.", "a/b", "a b", "é", &"x".repeat(64)] {
+            assert!(!is_label_value(bad), "{bad}");
+        }
     }
 
     #[test]
-    fn entries_keep_order_and_the_last_value_wins() {
-        let entries: Entries<'_> = serde_json::from_str(r#"{"b":"1","a":null,"b":"2"}"#).unwrap();
-        assert_eq!(entries.get("b"), Some("2"));
-        assert_eq!(entries.get("a"), Some(""));
-        assert_eq!(entries.get("c"), None);
-        assert_eq!(entries.iter().map(|(k, _)| k).collect::<Vec<_>>(), ["b", "a", "b"]);
+    fn harmless_text_controls_no_terminal_and_shows_no_text_backwards() {
+        assert_eq!(harmless("a\x1b[2J\u{202e}b\n\tc é 日本"), "a\u{fffd}[2J\u{fffd}b\n\u{fffd}c é 日本");
+        assert_eq!(shown("\u{2066}x"), "\u{fffd}x");
+        assert_eq!(harmless("a\u{61c}b\u{2028}c\u{2029}d"), "a\u{fffd}b\u{fffd}c\u{fffd}d");
     }
 
     #[test]
-    fn entries_reject_lists_and_non_scalar_values() {
-        assert!(serde_json::from_str::<Entries<'_>>("[1]").is_err());
-        assert!(serde_json::from_str::<Entries<'_>>(r#"{"a":[]}"#).is_err());
-        assert_eq!(serde_json::from_str::<Entries<'_>>(r#"{"cpu":1,"x":0.5}"#).unwrap().get("cpu"), Some("1"));
+    fn longer_text_ends_with_an_ellipsis() {
+        assert_eq!(first_line("añb\nc", 3), "añb");
+        assert_eq!(first_line("añbc\nd", 3), "añ…");
+        assert_eq!((first_line("", 3), first_line("a", 0)), (String::new(), String::new()));
+        assert_eq!((shown(&"x".repeat(80)), shown(&"x".repeat(81))), ("x".repeat(80), "x".repeat(79) + "…"));
+    }
+
+    #[test]
+    fn dns_names_are_validated_as_in_kubernetes() {
+        let long = |length| "a".repeat(length);
+        for name in ["a", "0", "a-b", "a--b", &long(63)] {
+            assert!(is_dns_label(name) && is_dns_subdomain(name), "{name}");
+        }
+        for name in ["", "-a", "a-", "A", "a_b", "a b", "é", "a/b"] {
+            assert!(!is_dns_label(name) && !is_dns_subdomain(name), "{name}");
+        }
+        assert!(is_dns_subdomain("a.b-c.0") && !is_dns_label("a.b"));
+        assert!(is_dns_subdomain(&long(253)) && !is_dns_label(&long(64)) && !is_dns_subdomain(&long(254)));
+        for name in [".", "a.", ".a", "a..b", "a.-b", "a-.b"] {
+            assert!(!is_dns_subdomain(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn text_is_truncated_at_character_boundary() {
+        assert_eq!(truncated("aé", 2), "a");
+        assert_eq!(truncated("aé", 3), "aé");
+        assert_eq!(truncated("aé", 9), "aé");
     }
 }

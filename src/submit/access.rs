@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::conf::SparkConf;
 use super::error::{Result, SubmitError, require};
-use crate::cluster::access::{Access, is_header};
+use usher_kube::access::{Access, is_header};
 
 const PREFIX: &str = "spark.kubernetes.authenticate.submission.";
 /// In milliseconds.

@@ -7,8 +7,8 @@ use super::error::{Result, SubmitError};
 use super::java;
 use super::scala;
 use super::substitution::{Bindings, Unresolved};
-use crate::spark::conf;
-use crate::spark::version::SparkVersion;
+use usher_spark::conf;
+use usher_spark::version::SparkVersion;
 
 /// Keys and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::draft::{Context, Draft, push};
 use super::error::{Result, SubmitError};
 use super::options;
-use crate::spark::{labels, properties};
+use usher_spark::{labels, properties};
 
 const FOLDER: &str = "/opt/spark/conf";
 /// Its name since Spark 3.1.

@@ -9,7 +9,7 @@ use super::error::{Result, SubmitError};
 use super::files::{Files, Upload};
 use super::names::Unique;
 use super::options::{Application, Environment};
-use crate::spark::version::SparkVersion;
+use usher_spark::version::SparkVersion;
 
 /// What every step reads.
 pub(super) struct Context<'s> {

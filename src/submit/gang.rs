@@ -7,13 +7,13 @@ use super::Submission;
 use super::error::{Result, SubmitError};
 use super::pod_template;
 use super::steps::TEMPLATE_KEY;
-use crate::annotations::{EXECUTOR_RESOURCES, MIN_MEMBER};
-use crate::gang::size::SizeFacts;
-use crate::json::{list, list_mut, map_mut, set, text};
-use crate::spark::conf::Setting;
-use crate::spark::labels::PROPERTIES_KEY;
-use crate::spark::pod::Pod;
-use crate::spark::resources::{self, ResourceList};
+use usher_core::annotations::{EXECUTOR_RESOURCES, MIN_MEMBER};
+use usher_core::gang::size::SizeFacts;
+use usher_spark::conf::Setting;
+use usher_spark::json::{list, list_mut, map_mut, set, text};
+use usher_spark::labels::PROPERTIES_KEY;
+use usher_spark::pod::Pod;
+use usher_spark::resources::{self, ResourceList};
 
 impl Submission {
     /// What the ConfigMaps have under a key.
@@ -25,7 +25,7 @@ impl Submission {
     /// The settings that the driver gets with this prefix: what follows it in the key, and the value.
     pub fn settings(&self, prefix: &str) -> Vec<(String, String)> {
         let mut found = Vec::new();
-        crate::spark::properties::each(self.data(PROPERTIES_KEY).unwrap_or_default(), |key, value| {
+        usher_spark::properties::each(self.data(PROPERTIES_KEY).unwrap_or_default(), |key, value| {
             found.extend(key.strip_prefix(prefix).map(|rest| (rest.to_owned(), value.to_owned())));
         });
         found
@@ -89,7 +89,7 @@ fn of_template(template: &str, container: Option<&str>, executor: &ResourceList)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spark::conf::AppConf;
+    use usher_spark::conf::AppConf;
 
     fn submission(properties: &str, template: Option<&str>) -> Submission {
         let mut resources = vec![json!({"kind": "Service"})];

@@ -53,7 +53,7 @@ pub(super) fn prefix(app_name: &str, unique: &str) -> String {
     }
 }
 
-/// The value of the label [`APP_NAME`](crate::spark::labels::APP_NAME).
+/// The value of the label [`APP_NAME`](usher_spark::labels::APP_NAME).
 pub(super) fn label(app_name: &str) -> String {
     let name: String = dashed(app_name).chars().take(63).collect();
     let name = name.strip_prefix('-').unwrap_or(&name);

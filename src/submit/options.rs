@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::conf::SparkConf;
 use super::error::{Result, SubmitError, require};
 use super::files::Files;
-use crate::spark::properties;
-use crate::spark::version::SparkVersion;
+use usher_spark::properties;
+use usher_spark::version::SparkVersion;
 
 /// What spark-submit passes where an application has no resource of its own.
 pub(super) const NO_RESOURCE: &str = "spark-internal";
@@ -408,7 +408,7 @@ pub(super) fn refuse_units(conf: &SparkConf, version: SparkVersion) -> Result<()
 }
 
 fn is_memory(text: &str, version: SparkVersion) -> bool {
-    crate::spark::conf::bytes(text, version).is_some_and(|bytes| bytes > 0)
+    usher_spark::conf::bytes(text, version).is_some_and(|bytes| bytes > 0)
 }
 
 fn positive(value: Option<&str>, is_valid: &dyn Fn(&str) -> bool, what: &str) -> Result<()> {

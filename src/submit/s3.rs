@@ -3,7 +3,7 @@
 
 use super::conf::SparkConf;
 use super::error::{Result, SubmitError, require};
-use crate::cluster::access::is_header;
+use usher_kube::access::is_header;
 
 const PREFIX: &str = "spark.hadoop.fs.s3a.";
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::conf::SparkConf;
 use super::error::{Result, SubmitError};
-use crate::spark::lifecycle_conf::time;
+use usher_spark::lifecycle_conf::time;
 
 const WAIT: &str = "spark.kubernetes.submission.waitAppCompletion";
 const INTERVAL: &str = "spark.kubernetes.report.interval";

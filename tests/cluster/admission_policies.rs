@@ -10,11 +10,11 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use spark_usher::app::App;
-use spark_usher::cluster::policies::{AdmissionPolicies, live};
-use spark_usher::json::text;
-use spark_usher::manifests::installation::{Installation, Kind};
-use spark_usher::manifests::object::{VALIDATING, VALIDATING_BINDING};
+use usher_core::manifests::installation::{Installation, Kind};
+use usher_core::manifests::object::{VALIDATING, VALIDATING_BINDING};
+use usher_server::app::App;
+use usher_server::cluster::policies::{AdmissionPolicies, live};
+use usher_spark::json::text;
 
 /// Which policies a test's replicas manage. The names are the test's own: policies belong to the whole cluster. They belong to a
 /// ClusterRole that [`create_owner`] creates.
@@ -164,7 +164,7 @@ async fn replicas_that_only_compare_write_nothing_and_count_differences() {
     let app = cluster.usher_managing(settings.clone(), ENFORCE, "one").await;
     eventually("both objects are missing", async || differences(&app) == 2).await;
     assert!(names(&cluster).await.is_empty());
-    let policies = spark_usher::config::from_text(&policy_file(ENFORCE)).unwrap().policies;
+    let policies = usher_core::config::from_text(&policy_file(ENFORCE)).unwrap().policies;
     let (wanted, refused) = settings.installation.wanted(&policies, &cluster.account().await);
     assert!(refused.is_empty(), "{refused:?}");
     let [first, _] = wanted.validating.unwrap();

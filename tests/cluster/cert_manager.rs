@@ -22,10 +22,10 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::json;
-use spark_usher::app::{App, CertificateSource};
-use spark_usher::manifests::webhooks;
-use spark_usher::runtime::clock;
-use spark_usher::tls::rotation::verifies;
+use usher_core::manifests::webhooks;
+use usher_net::runtime::clock;
+use usher_net::tls::rotation::verifies;
+use usher_server::app::{App, CertificateSource};
 
 /// The name by which API servers call the chart's Service.
 const SERVICE: &str = "spark-usher.usher-system.svc";

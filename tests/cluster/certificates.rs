@@ -14,12 +14,12 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use spark_usher::app::{App, CertificateSource};
-use spark_usher::cluster::certificates::Managed;
-use spark_usher::manifests::webhooks;
-use spark_usher::runtime::clock;
-use spark_usher::tls::ca::Authority;
-use spark_usher::tls::rotation::{Lifetimes, verifies};
+use usher_core::manifests::webhooks;
+use usher_net::runtime::clock;
+use usher_net::tls::ca::Authority;
+use usher_net::tls::rotation::{Lifetimes, verifies};
+use usher_server::app::{App, CertificateSource};
+use usher_server::cluster::certificates::Managed;
 
 const SECRET: &str = "spark-usher-tls";
 

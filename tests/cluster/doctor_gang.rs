@@ -14,7 +14,7 @@ use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use spark_usher::sandbox::{Options, Pods, Sandbox};
+use usher_sandbox::{Options, Pods, Sandbox};
 
 /// The label of all objects that the doctor creates.
 const DOCTOR_LABEL: &str = "app.kubernetes.io/managed-by=spark-usher-doctor";
@@ -385,7 +385,7 @@ async fn system_or_missing_namespace_and_invalid_options_are_rejected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_permissions_are_reported() {
-    spark_usher::tls::install_provider();
+    usher_net::tls::install_provider();
     let sandbox = Sandbox::start(&Options { authorize: true, pods: Pods::Left, ..Options::default() }).unwrap();
     let admin = sandbox.client(sandbox.admin_token()).unwrap();
     let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(admin.clone(), "default");

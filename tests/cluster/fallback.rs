@@ -9,12 +9,12 @@ use crate::support::*;
 use cel::{Context, Program};
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use spark_usher::annotations::{MetadataField, Override};
-use spark_usher::gang::{self, Shape};
-use spark_usher::manifests::fallback_policy::{Parameters, Refused, manifests};
-use spark_usher::policy::{Match, Pattern, Policies, Policy};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
+use usher_core::annotations::{MetadataField, Override};
+use usher_core::gang::{self, Shape};
+use usher_core::manifests::fallback_policy::{Parameters, Refused, manifests};
+use usher_core::policy::{Match, Pattern, Policies, Policy};
+use usher_core::reason::Reason;
+use usher_core::snapshot::Snapshot;
 
 fn parameters(scheduler: bool) -> Parameters {
     let namespaces = json!([{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]);

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use spark_usher::app::App;
+use usher_server::app::App;
 
 /// One namespace under one scheduler.
 struct ScenarioContext<'c> {

@@ -10,7 +10,7 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
-use spark_usher::manifests::rbac::{self, When};
+use usher_core::manifests::rbac::{self, When};
 
 /// A kubeconfig of an account with the permissions of the chart, with or without `delete` on pods.
 async fn account(cluster: &Cluster, name: &str, deletes: bool) -> String {

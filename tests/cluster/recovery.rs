@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
-use spark_usher::cluster::lease::WITHHELD_ANNOTATION;
+use usher_server::cluster::lease::WITHHELD_ANNOTATION;
 
 /// Rules that act soon, with a budget that grows by one deletion a second.
 const ACTS: &str = "recovery:

@@ -16,10 +16,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use spark_usher::admission::Operation;
-use spark_usher::http::handlers::{Find, Handler, ReviewResponse, Unobserved};
-use spark_usher::http::metrics::Outcome;
-use spark_usher::reason::Reason;
+use usher_core::admission::Operation;
+use usher_core::reason::Reason;
+use usher_server::http::handlers::{Find, Handler, ReviewResponse, Unobserved};
+use usher_server::http::metrics::Outcome;
 
 fn map(name: &str, labels: Value, data: Value) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "data": data})).unwrap()
@@ -514,8 +514,8 @@ async fn webhook_of_service_is_called_through_endpoints_by_service_name() {
     let error = create("b").await.unwrap_err().to_string();
     assert!(error.contains("certificate"), "its certificate is for localhost: {error}");
     let pair = hook.endpoint.authority.serve(&[&format!("hook.{namespace}.svc")], &[]).unwrap();
-    let now = spark_usher::runtime::clock::now();
-    let fitting = spark_usher::tls::load::load(pair.certificate.as_bytes(), pair.key.as_bytes(), now).unwrap();
+    let now = usher_net::runtime::clock::now();
+    let fitting = usher_net::tls::load::load(pair.certificate.as_bytes(), pair.key.as_bytes(), now).unwrap();
     hook.endpoint.serving.replace(fitting);
     assert_eq!(create("c").await.unwrap().data.unwrap()["through"], "service");
 }

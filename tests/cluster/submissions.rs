@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
-use spark_usher::sandbox::{EXIT_ANNOTATION, LOG_ANNOTATION};
+use usher_sandbox::{EXIT_ANNOTATION, LOG_ANNOTATION};
 
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::operator::{Running, driver, run, status, terminated};

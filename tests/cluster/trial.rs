@@ -10,8 +10,8 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::ApiResource;
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use spark_usher::sandbox::NODE_ANNOTATION;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use usher_sandbox::NODE_ANNOTATION;
 
 use crate::support::cluster::eventually;
 use crate::support::operator::finished;

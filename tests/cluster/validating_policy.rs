@@ -14,12 +14,12 @@ use crate::support::*;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use spark_usher::config;
-use spark_usher::manifests::differences;
-use spark_usher::manifests::object::{Refused, VALIDATING, VALIDATING_BINDING};
-use spark_usher::manifests::validating_policy::{self, Parameters, Slot};
-use spark_usher::policy::Policies;
-use spark_usher::snapshot::Snapshot;
+use usher_core::config;
+use usher_core::manifests::differences;
+use usher_core::manifests::object::{Refused, VALIDATING, VALIDATING_BINDING};
+use usher_core::manifests::validating_policy::{self, Parameters, Slot};
+use usher_core::policy::Policies;
+use usher_core::snapshot::Snapshot;
 
 /// The reasons of the webhook that the policies check, too.
 const DECIDED: [&str; 5] =
@@ -83,7 +83,7 @@ fn by_webhook(policies: &Policies, review: &Value, labels: &Value) -> (BTreeSet<
     let outcome = validate_review(review, &snapshot, policies);
     let reasons = outcome.decision.reasons.iter().map(|reason| format!("{reason:?}"));
     let found: BTreeSet<String> = reasons.filter(|reason| DECIDED.contains(&reason.as_str())).collect();
-    let trusted = outcome.decision.reasons.contains(&spark_usher::reason::Reason::TrustedWriter);
+    let trusted = outcome.decision.reasons.contains(&usher_core::reason::Reason::TrustedWriter);
     let found = if trusted { BTreeSet::new() } else { found };
     // Whether it is denied for one of these reasons, and not for another one.
     let denied = outcome.response["status"]["message"].as_str().unwrap_or_default().to_owned();

@@ -3,11 +3,11 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::admission;
-use spark_usher::policy::{Policies, Policy, Validate};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
-use spark_usher::spark::text::MAX_ITEMS;
+use usher_core::admission;
+use usher_core::policy::{Policies, Policy, Validate};
+use usher_core::reason::Reason;
+use usher_core::snapshot::Snapshot;
+use usher_spark::wire_text::MAX_ITEMS;
 
 fn enforcing() -> Policies {
     only(Policy { validate: Validate::Enforce, ..policy("volcano") })

@@ -3,9 +3,9 @@
 use crate::mutation::*;
 use crate::support::*;
 use serde_json::json;
-use spark_usher::policy::{Match, Pattern, Policies, Policy};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Group, GroupKey, Owner, RelatedChange, Snapshot, Watched};
+use usher_core::policy::{Match, Pattern, Policies, Policy};
+use usher_core::reason::Reason;
+use usher_core::snapshot::{Group, GroupKey, Owner, RelatedChange, Snapshot, Watched};
 
 /// YuniKorn has the applications of all namespaces under one id each.
 #[test]
@@ -100,7 +100,7 @@ fn kai_queue_from_the_project_ends_with_the_node_pool() {
 /// Whatever places the pod: another policy's replica, no replica, or the scheduler that the pod names itself.
 #[test]
 fn application_of_another_driver_is_a_finding() {
-    let id = |namespace, driver| spark_usher::gang::application_id(namespace, driver, APP);
+    let id = |namespace, driver| usher_core::gang::application_id(namespace, driver, APP);
     for (policies, at_yunikorn) in
         [(only(policy("yunikorn")), false), (only(policy("volcano")), true), (only(policy("none")), true)]
     {
@@ -304,5 +304,5 @@ fn driver_without_an_application_gets_an_id_in_place_of_its_own() {
     let raw = driver().label("spark-app-selector", "").label("yunikorn.apache.org/app-id", "spark-of-victim");
     let outcome = by_driver(&raw, &Snapshot::default(), &only(policy("yunikorn")));
     let id = outcome.object["metadata"]["labels"]["yunikorn.apache.org/app-id"].as_str().unwrap();
-    assert!(spark_usher::gang::is_application_id(id), "{id}");
+    assert!(usher_core::gang::is_application_id(id), "{id}");
 }

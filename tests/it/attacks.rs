@@ -6,9 +6,9 @@
 use crate::support::attackers::{MINE, MY_DRIVER, POD_NAME, POD_UID, attackers, evil, objects, own, victims_gang};
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::policy::{Policies, Policy, Validate};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
+use usher_core::policy::{Policies, Policy, Validate};
+use usher_core::reason::Reason;
+use usher_core::snapshot::Snapshot;
 
 /// The victim's driver and executor, and the attacker's driver and executor.
 fn world() -> Snapshot {

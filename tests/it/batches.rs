@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use crate::support::controller_harness::*;
 use crate::support::*;
-use spark_usher::controller::{Controller, Effects, Lookup, LookupResult, PollResult, Settings};
-use spark_usher::leader::LeaderState;
-use spark_usher::lifecycle::Exits;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::checkpoint::FoundCheckpoint;
-use spark_usher::planning::Action;
-use spark_usher::policy::Finished;
-use spark_usher::snapshot::{Batch, Ended, ObservedPod, PodChange, RelatedChange, ServedApis, Watched};
-use spark_usher::spark::ids::PodKey;
+use usher_core::controller::{Controller, Effects, Lookup, LookupResult, PollResult, Settings};
+use usher_core::leader::LeaderState;
+use usher_core::lifecycle::Exits;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::lifecycle::checkpoint::FoundCheckpoint;
+use usher_core::planning::Action;
+use usher_core::policy::Finished;
+use usher_core::snapshot::{Batch, Ended, ObservedPod, PodChange, RelatedChange, ServedApis, Watched};
+use usher_spark::ids::PodKey;
 
 const MANY: u32 = 5000;
 

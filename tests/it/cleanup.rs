@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use crate::support::controller_harness::*;
 use crate::support::*;
-use spark_usher::controller::{Controller, Lookup, LookupResult};
-use spark_usher::leader::LeaderState;
-use spark_usher::lifecycle::Exit;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::exits::REMEMBERED_FOR;
-use spark_usher::planning::{Action, Cleanup};
-use spark_usher::policy::{Finished, Keep, Lifecycle};
-use spark_usher::reason::Reason;
-use spark_usher::recorder::EventAggregator;
-use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, DriverPod, ObservedPod, PodChange};
-use spark_usher::spark::ids::{AppKey, PodKey};
-use spark_usher::time::Now;
+use usher_core::controller::{Controller, Lookup, LookupResult};
+use usher_core::leader::LeaderState;
+use usher_core::lifecycle::Exit;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::lifecycle::exits::REMEMBERED_FOR;
+use usher_core::planning::{Action, Cleanup};
+use usher_core::policy::{Finished, Keep, Lifecycle};
+use usher_core::reason::Reason;
+use usher_core::recorder::EventAggregator;
+use usher_core::signature::Creator;
+use usher_core::snapshot::{Change, DriverPod, ObservedPod, PodChange};
+use usher_spark::ids::{AppKey, PodKey};
+use usher_spark::time::Now;
 
 #[test]
 fn finished_executor_is_labelled_after_grace_of_running_driver() {

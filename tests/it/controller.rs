@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use crate::support::controller_harness::ControllerHarness;
 use crate::support::*;
-use spark_usher::controller::{Effects, ExecutorSetKey, Lookup, LookupResult};
-use spark_usher::gang::GangScheduler;
-use spark_usher::leader::LeaderState;
-use spark_usher::planning::Action;
-use spark_usher::snapshot::{
+use usher_core::controller::{Effects, ExecutorSetKey, Lookup, LookupResult};
+use usher_core::gang::GangScheduler;
+use usher_core::leader::LeaderState;
+use usher_core::planning::Action;
+use usher_core::snapshot::{
     Change, Conf, DriverPhase, DriverPod, Group, GroupKey, ObservedPod, PodChange, RelatedChange, ServedApis, Watched,
 };
-use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::ids::PodKey;
+use usher_spark::conf::AppConf;
+use usher_spark::ids::PodKey;
 
 fn served(kinds: &[&str]) -> ServedApis {
     let rows = kinds.iter().map(|kind| GangScheduler::of_kind(kind).unwrap());

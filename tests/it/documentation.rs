@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use spark_usher::config;
+use usher_core::config;
 
 /// Every page of the repository: its path and text.
 fn pages() -> Vec<(PathBuf, String)> {
@@ -93,7 +93,7 @@ fn documented_test_binaries_exist() {
     assert!(count > 8, "{count} commands");
 }
 
-/// All sources of a module of `src`, and the rest of a path that begins with it: `gang::TABLE` is in `src/gang`.
+/// All sources of a module of `src`, and the rest of a path that begins with it: `gang::TABLE` is in `src/core/gang`.
 fn module<'p>(src: &Path, path: &'p str) -> (String, Vec<&'p str>) {
     let mut rest: Vec<&str> = path.split("::").collect();
     let mut at = src.to_owned();

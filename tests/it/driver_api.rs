@@ -3,9 +3,9 @@
 
 use std::fs;
 
-use spark_usher::json::Items;
-use spark_usher::spark::conf::{Allocation, Ui};
-use spark_usher::spark::rest::{self, DriverMetrics, ExecutorSummary};
+use usher_spark::conf::{Allocation, Ui};
+use usher_spark::json::Items;
+use usher_spark::rest::{self, DriverMetrics, ExecutorSummary};
 
 const VERSIONS: [(&str, u64); 3] = [("4.3.0", 2), ("3.5.9", 4), ("3.3.4", 4)];
 

@@ -6,12 +6,12 @@ use crate::support::controller_harness::*;
 use crate::support::*;
 use jiff::SignedDuration;
 use serde_json::json;
-use spark_usher::controller::{DriverAnswer, PollError};
-use spark_usher::drivers::DriverPoll;
-use spark_usher::leader::LeaderState;
-use spark_usher::policy::{DriverAccess, DriverViews, Finished, Recovery};
-use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
-use spark_usher::views::{self, AppReport};
+use usher_core::controller::{DriverAnswer, PollError};
+use usher_core::drivers::DriverPoll;
+use usher_core::leader::LeaderState;
+use usher_core::policy::{DriverAccess, DriverViews, Finished, Recovery};
+use usher_report::views::{self, AppReport};
+use usher_spark::rest::{DriverMetrics, ExecutorSummary};
 
 /// Executors of a running driver.
 fn harness(ids: &[u32]) -> ControllerHarness {

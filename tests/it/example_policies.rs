@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use spark_usher::config;
-use spark_usher::gang::TABLE;
+use usher_core::config;
+use usher_core::gang::TABLE;
 
 #[test]
 fn every_scheduler_has_valid_example_policy_without_warnings() {

@@ -5,9 +5,9 @@ use crate::support::planned::*;
 use crate::support::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spark_usher::reason::Reason;
-use spark_usher::signature::Key;
-use spark_usher::snapshot::RelatedChange;
+use usher_core::reason::Reason;
+use usher_core::signature::Key;
+use usher_core::snapshot::RelatedChange;
 
 const GROUP: &str = "nb-driver-f33e32ff";
 
@@ -165,9 +165,9 @@ fn executors_of_two_creators_form_two_executor_sets() {
         let outcome = answer(&executor(id).created_by(user), &snapshot, &policies);
         observe(&mut snapshot, &PodBuilder(outcome.object).stored(&format!("e{id}")));
     }
-    let key = spark_usher::spark::ids::AppKey::new("default", APP);
+    let key = usher_spark::ids::AppKey::new("default", APP);
     let app = snapshot.app("default", APP).unwrap();
-    let sets = spark_usher::ownership::liveness::executor_sets(&key, app, &snapshot, std::iter::empty(), |_| None);
+    let sets = usher_core::ownership::liveness::executor_sets(&key, app, &snapshot, std::iter::empty(), |_| None);
     let mut sizes: Vec<usize> = sets.iter().map(|set| set.index.unwrap().total).collect();
     sizes.sort_unstable();
     assert_eq!(sizes, [1, 2]);

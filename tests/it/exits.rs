@@ -8,16 +8,16 @@ use std::time::Duration;
 use crate::support::controller_harness::*;
 use crate::support::*;
 use jiff::Timestamp;
-use spark_usher::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
-use spark_usher::leader::LeaderState;
-use spark_usher::lifecycle::Exit;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint, Gap, Gaps};
-use spark_usher::planning::Action;
-use spark_usher::policy::Finished;
-use spark_usher::snapshot::{PodChange, RelatedChange, ServedApis, Watched};
-use spark_usher::spark::ids::PodKey;
-use spark_usher::time::Now;
+use usher_core::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
+use usher_core::leader::LeaderState;
+use usher_core::lifecycle::Exit;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint, Gap, Gaps};
+use usher_core::planning::Action;
+use usher_core::policy::Finished;
+use usher_core::snapshot::{PodChange, RelatedChange, ServedApis, Watched};
+use usher_spark::ids::PodKey;
+use usher_spark::time::Now;
 
 /// A follower whose watch has shown the exits of two executors, at versions 5 and 9, a minute apart.
 fn follower() -> ControllerHarness {

@@ -4,11 +4,11 @@
 use crate::support::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use spark_usher::annotations::Override;
-use spark_usher::gang::{Membership, Shape, TABLE};
-use spark_usher::policy::{Pattern, Policies, Policy, Replace, Validate};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::{PodChange, RelatedChange, Snapshot};
+use usher_core::annotations::Override;
+use usher_core::gang::{Membership, Shape, TABLE};
+use usher_core::policy::{Pattern, Policies, Policy, Replace, Validate};
+use usher_core::reason::Reason;
+use usher_core::snapshot::{PodChange, RelatedChange, Snapshot};
 
 /// A policy for this scheduler that enforces, with all settings that a forger may try to change.
 fn policies(kind: &str, queue: &str) -> Policies {
@@ -176,11 +176,11 @@ proptest! {
         prop_assert!(by.is_null() || *by == format!("batch/{kind}"), "{}", by);
         for row in TABLE {
             let group = match row.group_key {
-                spark_usher::gang::GroupKeyField::Metadata(place, key) => Some((place, key)),
+                usher_core::gang::GroupKeyField::Metadata(place, key) => Some((place, key)),
                 _ => None,
             };
             for (place, key) in group.into_iter().chain(row.queue_key).chain(row.gang_keys.iter().copied()) {
-                let map = if place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
+                let map = if place == usher_core::annotations::MetadataField::Label { "labels" } else { "annotations" };
                 let value = |pod: &Value| pod["metadata"][map][key].clone();
                 // The policy allows any queue: what another key of the scheduler names is kept too.
                 let named = row.own_queue_keys().map(|(place, key)| sent["metadata"][place.as_str()][key].clone());
@@ -263,7 +263,7 @@ fn policy_changed_to_none_still_signs_executors_of_running_application() {
         // The previous executor is deleted; the application's scheduling fields are still known.
         let deleted = format!("nb-exec-{}", id - 1);
         let uid = snapshot.executor("default", &deleted).unwrap().1.uid.clone();
-        snapshot.apply(PodChange::Gone(spark_usher::spark::ids::PodKey::new("default", &deleted), uid));
+        snapshot.apply(PodChange::Gone(usher_spark::ids::PodKey::new("default", &deleted), uid));
     }
 }
 
@@ -298,7 +298,7 @@ fn reloaded_policy_does_not_change_running_application_for_any_scheduler() {
         assert_eq!(later["spec"], first["spec"], "{}", row.kind);
         let others = [row.more_queue_keys, row.app_keys, row.gang_keys].into_iter().flatten();
         for (place, key) in row.queue_key.iter().chain(others).copied() {
-            let map = if place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
+            let map = if place == usher_core::annotations::MetadataField::Label { "labels" } else { "annotations" };
             assert_eq!(later["metadata"][map][key], first["metadata"][map][key], "{} {key}", row.kind);
         }
     }
@@ -312,7 +312,7 @@ fn signing_key_that_arrives_later_verifies_observed_executors() {
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
     late.apply(RelatedChange::SigningKey(Some(signing_key())));
     assert!(late.executor("default", "nb-exec-1").unwrap().1.is_proven);
-    late.apply(RelatedChange::SigningKey(Some(spark_usher::signature::Key::new(&[8; 32]))));
+    late.apply(RelatedChange::SigningKey(Some(usher_core::signature::Key::new(&[8; 32]))));
     assert!(!late.executor("default", "nb-exec-1").unwrap().1.is_proven);
     // For another application, the same signature proves nothing.
     let other_app = observed_with_key(&[first.label("spark-app-selector", "spark-other")]);
@@ -361,7 +361,7 @@ fn gang_keys_set_by_user_or_earlier_invocation_are_kept() {
         assert!(outcome.decision.reasons.contains(&Reason::GangKept), "{kind} {:?}", outcome.decision);
         let row = TABLE.iter().find(|row| row.kind == kind).unwrap();
         for (place, key) in row.gang_keys {
-            let map = if *place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
+            let map = if *place == usher_core::annotations::MetadataField::Label { "labels" } else { "annotations" };
             assert_eq!(outcome.object["metadata"][map].get(key), pod.0["metadata"][map].get(key), "{kind} {key}");
         }
         assert_eq!(outcome.object["metadata"]["annotations"].get("spark-usher.io/by"), None, "{kind}");
@@ -373,7 +373,7 @@ fn gang_keys_set_by_user_or_earlier_invocation_are_kept() {
         observe(&mut elsewhere, &driver());
         let other_replica = by_driver(&PodBuilder(mutated.clone()), &elsewhere, &policies);
         for (place, key) in row.gang_keys {
-            let map = if *place == spark_usher::annotations::MetadataField::Label { "labels" } else { "annotations" };
+            let map = if *place == usher_core::annotations::MetadataField::Label { "labels" } else { "annotations" };
             assert_eq!(
                 other_replica.object["metadata"][map].get(key),
                 mutated["metadata"][map].get(key),

@@ -9,15 +9,15 @@ use crate::support::planned::*;
 use crate::support::*;
 use jiff::SignedDuration;
 use serde_json::json;
-use spark_usher::controller::{Lookup, missing, required};
-use spark_usher::gang::{GangScheduler, Shape};
-use spark_usher::reason::Reason;
-use spark_usher::reconcile::ApplicationState;
-use spark_usher::snapshot::{
+use usher_core::controller::{Lookup, missing, required};
+use usher_core::gang::{GangScheduler, Shape};
+use usher_core::reason::Reason;
+use usher_core::reconcile::ApplicationState;
+use usher_core::snapshot::{
     Conf, DriverPod, Group, GroupApi, GroupKey, PodChange, ReferencedPod, RelatedChange, ServedApis, Snapshot, Watched,
 };
-use spark_usher::spark::conf::{Allocation, AppConf};
-use spark_usher::spark::ids::{AppKey, PodKey};
+use usher_spark::conf::{Allocation, AppConf};
+use usher_spark::ids::{AppKey, PodKey};
 
 // ---- creation ----
 
@@ -71,7 +71,7 @@ fn min_resources_sum_requests_including_sidecars_and_devices() {
 
 #[test]
 fn every_pod_group_api_version_gets_requested_member_count() {
-    for row in spark_usher::gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
+    for row in usher_core::gang::TABLE.iter().filter(|row| !row.apis.is_empty()) {
         for version in 0..row.apis.len() {
             let mut cluster = GangCluster::new(policy(row.kind));
             cluster.snapshot.apply(RelatedChange::Apis(serving(row, version)));

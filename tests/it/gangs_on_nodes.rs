@@ -3,9 +3,9 @@
 use crate::support::planned::*;
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::gang::{GangScheduler, Shape};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Group, Node, RelatedChange, Watched};
+use usher_core::gang::{GangScheduler, Shape};
+use usher_core::reason::Reason;
+use usher_core::snapshot::{Group, Node, RelatedChange, Watched};
 
 /// Nodes n0, n1 … with this many cores; the first is suspect.
 fn nodes(cluster: &mut GangCluster, cores: &[u32]) {
@@ -33,7 +33,7 @@ fn avoids(object: &Value) -> bool {
 
 /// Schedulers whose executors wait for each other in a PodGroup.
 fn all_or_nothing() -> impl Iterator<Item = &'static GangScheduler> {
-    let all = spark_usher::gang::TABLE.iter().copied();
+    let all = usher_core::gang::TABLE.iter().copied();
     all.filter(|row| row.shapes.contains(&Shape::Executors) && !row.apis.is_empty())
 }
 
@@ -152,7 +152,7 @@ fn devices_and_whole_nodes_count_as_room() {
 #[test]
 fn gang_by_annotations_needs_room_until_it_has_run() {
     let mut koordinator = policy("koordinator");
-    koordinator.gang.membership = spark_usher::gang::Membership::Annotations;
+    koordinator.gang.membership = usher_core::gang::Membership::Annotations;
     let mut cluster = GangCluster::new(koordinator);
     cluster.driver("spark.executor.instances=9");
     nodes(&mut cluster, &[16, 9, 9]);
@@ -175,7 +175,7 @@ fn pod_group_of_an_earlier_application_says_nothing_about_this_gang() {
     nodes(&mut cluster, &[16, 4, 4]);
     let (key, group) =
         cluster.snapshot.groups.iter().next().map(|(key, group)| (key.clone(), (**group).clone())).unwrap();
-    let old = spark_usher::snapshot::Owner::of_pod("nb-driver".into(), "an-earlier-uid".into());
+    let old = usher_core::snapshot::Owner::of_pod("nb-driver".into(), "an-earlier-uid".into());
     for left in [Group { owner: Some(old), ..group.clone() }, Group { deleting: true, ..group }] {
         cluster.snapshot.apply(RelatedChange::Groups(key.scheduler, Watched::Upserted(key.clone(), left)));
         assert!(!avoids(&by_driver(&sized(9), &cluster.snapshot, &cluster.policies).object));

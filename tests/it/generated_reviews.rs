@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde_json::{Value, json};
-use spark_usher::annotations::{self, MetadataField};
-use spark_usher::gang::TABLE;
-use spark_usher::http::handlers::{Handler, Handlers, Lookup, ReviewState};
+use usher_core::annotations::{self, MetadataField};
+use usher_core::gang::TABLE;
+use usher_server::http::handlers::{Handler, Handlers, Lookup, ReviewState};
 
 use crate::support::attackers::{POD_NAME, POD_UID};
 use crate::support::generated::{damaged, retyped, review_of, world};

@@ -8,15 +8,15 @@ use crate::support::https::{Endpoint, NewNamespaces, Setup};
 use crate::support::*;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use spark_usher::admission::Operation;
-use spark_usher::http::handlers::{Find, Handler, Lookup, ReviewResponse, Unobserved};
-use spark_usher::http::limits::Limits;
-use spark_usher::http::metrics::Outcome;
-use spark_usher::http::server::Deadlines;
-use spark_usher::policy::{Pattern, Policies, Policy, Validate};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Namespace, Snapshot};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use usher_core::admission::Operation;
+use usher_core::policy::{Pattern, Policies, Policy, Validate};
+use usher_core::reason::Reason;
+use usher_core::snapshot::{Namespace, Snapshot};
+use usher_net::listener::server::Deadlines;
+use usher_server::http::handlers::{Find, Handler, Lookup, ReviewResponse, Unobserved};
+use usher_server::http::limits::Limits;
+use usher_server::http::metrics::Outcome;
 
 fn review() -> Vec<u8> {
     serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap()
@@ -39,7 +39,7 @@ async fn https_response_equals_core_decision_for_every_recorded_review() {
             assert_eq!(response.status(), StatusCode::OK, "{name}");
             assert_eq!(response.headers()["content-type"], "application/json");
             let expected =
-                spark_usher::admission::answer(&spark_usher::admission::prune(&body), &Snapshot::default(), &policies)
+                usher_core::admission::answer(&usher_core::admission::prune(&body), &Snapshot::default(), &policies)
                     .unwrap()
                     .1;
             assert_eq!(response.into_body(), expected, "{name}, http2: {http2}");
@@ -333,10 +333,10 @@ async fn new_certificate_is_served_while_old_connections_continue() {
     let mut old = endpoint.connect().await;
     one_request(&mut old).await.unwrap();
     let pair = endpoint.authority.serve(&["localhost", "renewed"], &["127.0.0.1".parse().unwrap()]).unwrap();
-    let now = spark_usher::runtime::clock::now();
+    let now = usher_net::runtime::clock::now();
     endpoint
         .serving
-        .replace(spark_usher::tls::load::load(pair.certificate.as_bytes(), pair.key.as_bytes(), now).unwrap());
+        .replace(usher_net::tls::load::load(pair.certificate.as_bytes(), pair.key.as_bytes(), now).unwrap());
     one_request(&mut old).await.unwrap();
     let new = endpoint.connect().await;
     let served = new.get_ref().1.peer_certificates().unwrap()[0].to_vec();

@@ -1,12 +1,12 @@
 //! Whether the driver of executors is alive, by each kind of evidence.
 
 use crate::support::*;
-use spark_usher::ownership::liveness::{self, DriverLiveness, KnownDriver};
-use spark_usher::signature::Creator;
-use spark_usher::snapshot::{
+use usher_core::ownership::liveness::{self, DriverLiveness, KnownDriver};
+use usher_core::signature::Creator;
+use usher_core::snapshot::{
     Application, Change, ObservedPod, Owner, OwnerKind, ReferencedPod, RelatedChange, Snapshot, Workload, WorkloadKey,
 };
-use spark_usher::spark::ids::{AppKey, PodIdentity, PodKey};
+use usher_spark::ids::{AppKey, PodIdentity, PodKey};
 
 const ADDRESS: &str = "10.0.0.5";
 

@@ -2,12 +2,12 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::admission;
-use spark_usher::annotations::Override;
-use spark_usher::policy::{Policies, Policy};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::{RelatedChange, Snapshot, Watched};
-use spark_usher::spark::ids::PodKey;
+use usher_core::admission;
+use usher_core::annotations::Override;
+use usher_core::policy::{Policies, Policy};
+use usher_core::reason::Reason;
+use usher_core::snapshot::{RelatedChange, Snapshot, Watched};
+use usher_spark::ids::PodKey;
 
 pub(crate) fn none() -> Policies {
     only(policy("none"))
@@ -175,7 +175,7 @@ fn annotation_of_fallback_is_removed_where_no_scheduler_is_set() {
 fn every_executor_is_signed_whether_it_is_scheduled_and_whoever_owns_it() {
     let signature = |pod: &PodBuilder, kind: &str| {
         let outcome = by_driver(pod, &signing(), &only(policy(kind)));
-        outcome.object["metadata"]["annotations"].get(spark_usher::annotations::SIGNATURE).is_some()
+        outcome.object["metadata"]["annotations"].get(usher_core::annotations::SIGNATURE).is_some()
     };
     for kind in ["none", "volcano"] {
         assert!(
@@ -352,7 +352,7 @@ fn weaker_evidence_sets_driver_annotation_without_owner() {
     let outcome = answer(&review(&elsewhere.0, legacy.clone()), &host_network, &volcano());
     assert_eq!(note(&outcome), None, "the address of a node identifies no driver");
     let mut by_service = known;
-    let owner = spark_usher::snapshot::ServiceOwner { name: "nb-driver".into(), uid: DRIVER_UID.into() };
+    let owner = usher_core::snapshot::ServiceOwner { name: "nb-driver".into(), uid: DRIVER_UID.into() };
     let service = Watched::Upserted(PodKey::new("default", "nb-svc"), owner);
     by_service.apply(RelatedChange::Services(service));
     let named = pod("x-exec-1").executor_of("spark-x", 1).driver_url("nb-svc.default.svc");

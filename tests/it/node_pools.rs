@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::support::*;
 use crate::validation::*;
 use serde_json::{Value, json};
-use spark_usher::policy::{Policies, Policy, Validate};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
+use usher_core::policy::{Policies, Policy, Validate};
+use usher_core::reason::Reason;
+use usher_core::snapshot::Snapshot;
 
 #[test]
 fn pod_of_other_scheduler_on_node_pool_is_a_violation() {

@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::support::controller_harness::*;
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::controller::{Lookup, LookupResult, NodeReport};
-use spark_usher::leader::LeaderState;
-use spark_usher::nodes::FaultKind;
-use spark_usher::policy::{Finished, NodeSettings};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Node, PodChange, RelatedChange, Watched};
-use spark_usher::views;
+use usher_core::controller::{Lookup, LookupResult, NodeReport};
+use usher_core::leader::LeaderState;
+use usher_core::nodes::FaultKind;
+use usher_core::policy::{Finished, NodeSettings};
+use usher_core::reason::Reason;
+use usher_core::snapshot::{Node, PodChange, RelatedChange, Watched};
+use usher_report::views;
 
 struct NodeCluster {
     harness: ControllerHarness,

@@ -4,11 +4,11 @@
 use crate::support::*;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use spark_usher::annotations::Override;
-use spark_usher::gang::{Membership, TABLE};
-use spark_usher::policy::{Policies, Replace};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
+use usher_core::annotations::Override;
+use usher_core::gang::{Membership, TABLE};
+use usher_core::policy::{Policies, Replace};
+use usher_core::reason::Reason;
+use usher_core::snapshot::Snapshot;
 
 /// Keys that need escaping in a JSON Pointer, and the relevant keys.
 fn key() -> impl Strategy<Value = String> {
@@ -174,7 +174,7 @@ fn check(before: &Value, after: &Value) {
     let entries = |map: &Value| map.as_object().cloned().unwrap_or_default();
     for (key, value) in entries(&after["metadata"]["labels"]) {
         if before["metadata"]["labels"].get(&key) != Some(&value) {
-            assert!(spark_usher::text::is_label_value(value.as_str().unwrap()), "{key}: {value}");
+            assert!(usher_spark::text::is_label_value(value.as_str().unwrap()), "{key}: {value}");
         }
     }
 }
@@ -208,15 +208,15 @@ proptest! {
     fn malformed_review_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0usize..4000) {
         let (snapshot, policies) = (Snapshot::default(), only(policy("volcano")));
         let parse_and_validate = |bytes: &[u8]| {
-            let pruned = spark_usher::admission::prune_for_validation(bytes);
-            if let Ok(review) = spark_usher::admission::parse(&pruned) {
-                let _ = spark_usher::admission::validate(&review, &policies, spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true });
+            let pruned = usher_core::admission::prune_for_validation(bytes);
+            if let Ok(review) = usher_core::admission::parse(&pruned) {
+                let _ = usher_core::admission::validate(&review, &policies, usher_core::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true });
             }
         };
         parse_and_validate(&bytes);
-        let _ = spark_usher::admission::answer(&spark_usher::admission::prune(&bytes), &snapshot, &policies);
+        let _ = usher_core::admission::answer(&usher_core::admission::prune(&bytes), &snapshot, &policies);
         let whole = serde_json::to_vec(&executor(1).created_by("admin")).unwrap();
         parse_and_validate(&whole[..cut.min(whole.len())]);
-        let _ = spark_usher::admission::answer(&spark_usher::admission::prune(&whole[..cut.min(whole.len())]), &snapshot, &policies);
+        let _ = usher_core::admission::answer(&usher_core::admission::prune(&whole[..cut.min(whole.len())]), &snapshot, &policies);
     }
 }

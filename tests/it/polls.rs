@@ -3,13 +3,13 @@
 
 use crate::support::controller_harness::*;
 use crate::support::*;
-use spark_usher::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
-use spark_usher::leader::LeaderState;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::policy::Finished;
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Change, PodChange, RelatedChange, Watched};
-use spark_usher::spark::ids::PodKey;
+use usher_core::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
+use usher_core::leader::LeaderState;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::policy::Finished;
+use usher_core::reason::Reason;
+use usher_core::snapshot::{Change, PodChange, RelatedChange, Watched};
+use usher_spark::ids::PodKey;
 
 /// A poll as of version 40 with the driver and with executor 2 in version 7, without executor 1.
 fn poll_without_executor_1(harness: &mut ControllerHarness) {

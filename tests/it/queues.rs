@@ -3,9 +3,9 @@
 use crate::mutation::*;
 use crate::support::*;
 use serde_json::Value;
-use spark_usher::gang::Shape;
-use spark_usher::policy::{Pattern, Policy, Validate};
-use spark_usher::reason::Reason;
+use usher_core::gang::Shape;
+use usher_core::policy::{Pattern, Policy, Validate};
+use usher_core::reason::Reason;
 
 const LABEL: &str = "kueue.x-k8s.io/queue-name";
 
@@ -106,7 +106,7 @@ fn pod_that_names_several_queues_gets_the_first_that_is_allowed_by_all_its_keys(
 fn running_application_keeps_the_queue_of_a_key_that_the_policy_sets() {
     let runai = |queue: &str, validate| {
         let mut of = policy("kai");
-        of.scheduler.queue_key = Some((spark_usher::annotations::MetadataField::Label, "runai/queue"));
+        of.scheduler.queue_key = Some((usher_core::annotations::MetadataField::Label, "runai/queue"));
         only(Policy { queue: Some(queue.into()), queues: Some(vec![]), validate, ..of })
     };
     let mut snapshot = signing();
@@ -134,7 +134,7 @@ fn executor_that_names_another_queue_than_its_application_has_gets_that_one_with
 fn queue_key_of_a_policy_is_one_that_its_scheduler_reads() {
     let load = |kind: &str, key: &str| {
         let text = format!("policies: [{{name: a, queue: q, scheduler: {{type: {kind}, queueKey: {key}}}}}]");
-        spark_usher::config::from_text(&policy_file(&text))
+        usher_core::config::from_text(&policy_file(&text))
             .map(|loaded| loaded.policies)
             .map_err(|error| error.to_string())
     };

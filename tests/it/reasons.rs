@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use spark_usher::app::metrics::{LABELS, Metrics};
-use spark_usher::cluster::replica::Replica;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::nodes::FaultKind;
-use spark_usher::policy::{Mode, RecoveryRule, RuleSettings};
-use spark_usher::reason::{Origin, Reason};
-use spark_usher::recovery::cost::WasteCause;
-use spark_usher::recovery::shortage_cause::ShortageCause;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::nodes::FaultKind;
+use usher_core::policy::{Mode, RecoveryRule, RuleSettings};
+use usher_core::reason::{Origin, Reason};
+use usher_core::recovery::cost::WasteCause;
+use usher_core::recovery::shortage_cause::ShortageCause;
+use usher_server::app::metrics::{LABELS, Metrics};
+use usher_server::cluster::replica::Replica;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -3,9 +3,9 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::policy::Policies;
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
+use usher_core::policy::Policies;
+use usher_core::reason::Reason;
+use usher_core::snapshot::Snapshot;
 
 fn volcano() -> Policies {
     let mut policy = policy("volcano");
@@ -120,8 +120,8 @@ fn updates_and_deletions_are_allowed_without_a_patch() {
         count += 1;
         let body = serde_json::to_vec(&review).unwrap();
         let (snapshot, policies) = (Snapshot::default(), volcano());
-        let pruned = spark_usher::admission::prune(&body);
-        let (decision, bytes) = spark_usher::admission::answer(&pruned, &snapshot, &policies).unwrap();
+        let pruned = usher_core::admission::prune(&body);
+        let (decision, bytes) = usher_core::admission::answer(&pruned, &snapshot, &policies).unwrap();
         assert_eq!(decision.reason, Reason::NotCreate, "{name}");
         let answer: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(answer["response"], json!({"uid": review["request"]["uid"], "allowed": true}), "{name}");
@@ -144,7 +144,7 @@ fn is_allowed_path(path: &str) -> bool {
 
 #[test]
 fn patch_is_idempotent_and_within_allowed_paths_for_every_scheduler() {
-    for row in spark_usher::gang::TABLE {
+    for row in usher_core::gang::TABLE {
         for shape in row.shapes {
             let mut policy = policy(row.kind);
             policy.gang.shape = *shape;

@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 use crate::support::*;
 use jiff::Timestamp;
 use proptest::prelude::*;
-use spark_usher::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
-use spark_usher::leader::LeaderState;
-use spark_usher::planning::{Action, Cleanup};
-use spark_usher::policy::{Finished, Lifecycle, Policies};
-use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, Conf, ObservedPod, PodChange, RelatedChange, ServedApis, Watched};
-use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::diagnostics::PodDiagnostics;
-use spark_usher::spark::exit::{self, SparkExit};
-use spark_usher::spark::ids::PodKey;
-use spark_usher::spark::pod::Pod;
-use spark_usher::spark::state::ExecutorPodState as State;
-use spark_usher::time::Now;
+use usher_core::controller::{Controller, Lookup, LookupResult, PollResult, Settings};
+use usher_core::leader::LeaderState;
+use usher_core::planning::{Action, Cleanup};
+use usher_core::policy::{Finished, Lifecycle, Policies};
+use usher_core::signature::Creator;
+use usher_core::snapshot::{Change, Conf, ObservedPod, PodChange, RelatedChange, ServedApis, Watched};
+use usher_spark::conf::AppConf;
+use usher_spark::diagnostics::PodDiagnostics;
+use usher_spark::exit::{self, SparkExit};
+use usher_spark::ids::PodKey;
+use usher_spark::pod::Pod;
+use usher_spark::state::ExecutorPodState as State;
+use usher_spark::time::Now;
 
 const BEGIN: i64 = 1_800_000_000;
 const DELTA: Duration = Duration::from_secs(3);
@@ -250,7 +250,7 @@ impl ControllerUnderTest {
             self.controller.actions_finished(&set, false, false, now.at);
         }
         self.controller.requeue_all();
-        let app = spark_usher::spark::ids::AppKey::new("default", APP);
+        let app = usher_spark::ids::AppKey::new("default", APP);
         round.failures =
             self.controller.exits().failures(&app, Some(Creator::of_pod("nb-driver", DRIVER_UID)), None, now.at)
                 as usize;

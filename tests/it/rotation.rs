@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use spark_usher::tls::load::load;
-use spark_usher::tls::rotation::{
+use usher_net::tls::load::load;
+use usher_net::tls::rotation::{
     Lifetimes, Step, StoredCertificates, checked_names, is_sound, is_whole, next, verifies,
 };
 

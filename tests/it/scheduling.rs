@@ -3,13 +3,13 @@
 use crate::mutation::*;
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::annotations::Override;
-use spark_usher::gang::{Membership, Shape};
-use spark_usher::policy::{Gang, Policy, Replace};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::{Conf, RelatedChange, Snapshot, Watched};
-use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::ids::PodKey;
+use usher_core::annotations::Override;
+use usher_core::gang::{Membership, Shape};
+use usher_core::policy::{Gang, Policy, Replace};
+use usher_core::reason::Reason;
+use usher_core::snapshot::{Conf, RelatedChange, Snapshot, Watched};
+use usher_spark::conf::AppConf;
+use usher_spark::ids::PodKey;
 
 #[test]
 fn other_scheduler_name_stays_unless_policy_replaces_always() {
@@ -274,7 +274,7 @@ fn other_resource_profiles_join_volcano_gang_but_no_yunikorn_task_group() {
 #[test]
 fn each_scheduler_gets_its_own_fields_on_an_executor() {
     let group = format!("nb-driver-{APP8}");
-    let application = spark_usher::gang::application_id("default", "nb-driver", APP);
+    let application = usher_core::gang::application_id("default", "nb-driver", APP);
     for (kind, name, expected) in [
         ("none", "default-scheduler", vec![]),
         ("kube-batch", "kube-batch", vec![("annotations/scheduling.k8s.io/group-name", &*group)]),

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use spark_usher::http::admin;
-use spark_usher::http::capacity::{Capacities, Capacity};
-use spark_usher::http::listener_metrics::ListenersMetrics;
-use spark_usher::http::server::{Deadlines, Listener, Shutdown, serve_plain};
-use spark_usher::runtime::ready::Readiness;
-use spark_usher::telemetry::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
+use usher_net::listener::capacity::{Capacities, Capacity};
+use usher_net::listener::metrics::ListenersMetrics;
+use usher_net::listener::server::{Deadlines, Listener, Shutdown, serve_plain};
+use usher_net::runtime::ready::Readiness;
+use usher_net::telemetry::registry::Registry;
+use usher_server::http::admin;
 
 /// The metrics port with a page of this many series. It runs until the token is cancelled.
 fn start(capacity: Capacity, series: usize) -> (SocketAddr, CancellationToken) {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::support::*;
 use proptest::prelude::*;
-use spark_usher::snapshot::{ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot};
-use spark_usher::spark::ids::{AppKey, PodKey};
-use spark_usher::spark::state::ExecutorPodState;
+use usher_core::snapshot::{ObservedPod, PodChange, ReferencedPod, RelatedChange, Snapshot};
+use usher_spark::ids::{AppKey, PodKey};
+use usher_spark::state::ExecutorPodState;
 
 /// The content of a snapshot in a comparable form.
 fn content(snapshot: &Snapshot) -> BTreeMap<String, (Vec<String>, Vec<String>)> {
-    let app = |app: &spark_usher::snapshot::Application| {
+    let app = |app: &usher_core::snapshot::Application| {
         let drivers = app.drivers.iter().map(|d| format!("{} {} {:?}", d.name, d.uid, d.phase)).collect();
         let executors = app
             .executors()
@@ -232,7 +232,7 @@ fn stored_texts_of_pods_are_limited_in_length() {
     {
         pod = pod.annotation(&format!("spark-usher.io/{key}"), &long);
     }
-    for row in spark_usher::gang::TABLE {
+    for row in usher_core::gang::TABLE {
         for (_, key) in row.keys() {
             pod = pod.annotation(key, &long).label(key, &long);
         }
@@ -286,7 +286,7 @@ fn executor_counts_follow_creators_and_signing_key() {
     }
     assert_eq!(snapshot.app("default", APP).unwrap().indexes().len(), 2);
     // With another key no signature is valid, and with the right one all are.
-    for key in [spark_usher::signature::Key::new(&[8; 32]), signing_key()] {
+    for key in [usher_core::signature::Key::new(&[8; 32]), signing_key()] {
         snapshot.apply(RelatedChange::SigningKey(Some(key)));
         assert_eq!(maintained_counts(&snapshot), recomputed_counts(&snapshot));
     }

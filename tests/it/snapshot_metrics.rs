@@ -6,13 +6,13 @@ use crate::support::*;
 use jiff::{SignedDuration, Timestamp};
 use prometheus::TextEncoder;
 use serde_json::json;
-use spark_usher::cluster::namespace_metrics::NamespaceMetrics;
-use spark_usher::cluster::snapshot_metrics::SnapshotMetrics;
-use spark_usher::snapshot::{Conf, Group, GroupKey, RelatedChange, Snapshot, Watched};
-use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::ids::PodKey;
-use spark_usher::telemetry::registry::Registry;
-use spark_usher::views::History;
+use usher_core::snapshot::{Conf, Group, GroupKey, RelatedChange, Snapshot, Watched};
+use usher_net::telemetry::registry::Registry;
+use usher_report::views::History;
+use usher_server::cluster::namespace_metrics::NamespaceMetrics;
+use usher_server::cluster::snapshot_metrics::SnapshotMetrics;
+use usher_spark::conf::AppConf;
+use usher_spark::ids::PodKey;
 
 const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
 

@@ -2,9 +2,9 @@
 
 use crate::support::planned::*;
 use crate::support::*;
-use spark_usher::gang::GangScheduler;
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::RelatedChange;
+use usher_core::gang::GangScheduler;
+use usher_core::reason::Reason;
+use usher_core::snapshot::RelatedChange;
 
 /// Four executors that run, in a cluster that serves one version of a scheduler's PodGroups.
 fn started(row: &'static GangScheduler, version: usize) -> GangCluster {
@@ -19,7 +19,7 @@ fn started(row: &'static GangScheduler, version: usize) -> GangCluster {
 }
 
 fn apis(count_mutable: bool) -> impl Iterator<Item = (&'static GangScheduler, usize)> {
-    let all = spark_usher::gang::TABLE.iter().flat_map(|row| (0..row.apis.len()).map(move |version| (*row, version)));
+    let all = usher_core::gang::TABLE.iter().flat_map(|row| (0..row.apis.len()).map(move |version| (*row, version)));
     all.filter(move |(row, version)| row.apis[*version].count_mutable == count_mutable)
 }
 

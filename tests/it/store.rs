@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use spark_usher::snapshot::{Absence, Batch, Notify, PodChange, Store};
-use spark_usher::spark::ids::PodKey;
-use spark_usher::spark::state::ExecutorPodState;
+use usher_core::snapshot::{Absence, Batch, Notify, PodChange, Store};
+use usher_spark::ids::PodKey;
+use usher_spark::state::ExecutorPodState;
 
 const SECOND: Duration = Duration::from_secs(1);
 

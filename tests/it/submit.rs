@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::support::policy_file;
 use serde_json::{Value, json};
-use spark_usher::spark::properties;
-use spark_usher::spark::version::SparkVersion;
-use spark_usher::submission::{Preview, preview};
-use spark_usher::submit::{self, Environment, Files, SparkConf, Submission, Unique};
+use usher_spark::properties;
+use usher_spark::version::SparkVersion;
+use usher_submit::submission::{Preview, preview};
+use usher_submit::{Environment, Files, SparkConf, Submission, Unique};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/submit")
@@ -67,7 +67,7 @@ fn unique() -> Unique {
 }
 
 /// What is submitted with these arguments; those of the form `KEY=VALUE` before the first option are variables.
-fn submitted(arguments: &[String], version: SparkVersion) -> submit::Result<Submission> {
+fn submitted(arguments: &[String], version: SparkVersion) -> usher_submit::Result<Submission> {
     let is_variable = |arg: &&String| {
         arg.split_once('=').is_some_and(|(key, _)| key.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'))
     };
@@ -80,10 +80,10 @@ fn submitted(arguments: &[String], version: SparkVersion) -> submit::Result<Subm
         user: "root".to_owned(),
         variables: variables.iter().filter_map(|arg| arg.split_once('=')).collect::<SparkConf>(),
     };
-    let options = submit::parse(&given)?;
+    let options = usher_submit::parse(&given)?;
     let unique = unique();
-    let app = submit::prepare(&options, &env, &Recorded, unique.millis)?;
-    submit::build(&app, &env, &Recorded, version, &unique)
+    let app = usher_submit::prepare(&options, &env, &Recorded, unique.millis)?;
+    usher_submit::build(&app, &env, &Recorded, version, &unique)
 }
 
 /// What differs from run to run, replaced.
@@ -322,7 +322,7 @@ fn previewed(config: &str, more: &[&str]) -> Preview {
     arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
     arguments.push("local:///x.jar".to_owned());
     let submission = submitted(&arguments, SparkVersion::NEWEST).unwrap();
-    let policies = spark_usher::config::from_text(&policy_file(config)).unwrap().policies;
+    let policies = usher_core::config::from_text(&policy_file(config)).unwrap().policies;
     preview(&submission, &policies, None).unwrap()
 }
 

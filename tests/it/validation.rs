@@ -2,9 +2,9 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::policy::{Match, Pattern, Policies, Policy, Validate};
-use spark_usher::reason::Reason;
-use spark_usher::snapshot::Snapshot;
+use usher_core::policy::{Match, Pattern, Policies, Policy, Validate};
+use usher_core::reason::Reason;
+use usher_core::snapshot::Snapshot;
 
 pub(crate) fn policies(validate: Validate) -> Policies {
     let policy = Policy {
@@ -202,7 +202,7 @@ fn default_accounts_of_each_scheduler_are_trusted() {
     ] {
         let queue = if kind == "kueue" { ", queue: lq" } else { "" };
         let text = format!("policies: [{{name: a, validate: Enforce, scheduler: {{type: {kind}}}{queue}}}]");
-        let policies = spark_usher::config::from_text(&policy_file(&text)).unwrap().policies;
+        let policies = usher_core::config::from_text(&policy_file(&text)).unwrap().policies;
         let changed_by = |username: &str| {
             let review = update(&old, &new, json!({"username": username, "groups": ["system:authenticated"]}));
             validate_review(&review, &Snapshot::default(), &policies).decision.allowed
@@ -296,7 +296,7 @@ fn replica_without_namespace_accepts_mutated_pod() {
 #[test]
 fn driver_named_after_mutation_is_valid() {
     let mut app = Policy { validate: Validate::Enforce, ..policy("volcano") };
-    app.gang.shape = spark_usher::gang::Shape::App;
+    app.gang.shape = usher_core::gang::Shape::App;
     let mut unnamed = pod("").driver_of(APP);
     unnamed.0["metadata"]["generateName"] = "job-".into();
     unnamed.0["metadata"].as_object_mut().unwrap().remove("name");
@@ -412,9 +412,9 @@ fn disallowed_queue_is_a_violation() {
     let yunikorn = only(Policy {
         queues: Some(vec![Pattern::new("root.a")]),
         queue: Some("root.a".into()),
-        scheduler: spark_usher::policy::SchedulerChoice {
+        scheduler: usher_core::policy::SchedulerChoice {
             name: Some("yk-2".into()),
-            ..spark_usher::policy::SchedulerChoice::of(spark_usher::gang::GangScheduler::of_kind("yunikorn").unwrap())
+            ..usher_core::policy::SchedulerChoice::of(usher_core::gang::GangScheduler::of_kind("yunikorn").unwrap())
         },
         ..policy("yunikorn")
     });
@@ -450,9 +450,9 @@ fn disallowed_queue_is_a_violation() {
 fn changed_policy_label_does_not_bypass_enforcement() {
     let strict = Policy {
         validate: Validate::Enforce,
-        matches: spark_usher::policy::Match {
+        matches: usher_core::policy::Match {
             pod_selector: Some([("team".to_owned(), "a".to_owned())].into_iter().collect()),
-            ..spark_usher::policy::Match::everything()
+            ..usher_core::policy::Match::everything()
         },
         ..policy("volcano")
     };
@@ -508,13 +508,13 @@ fn driver_label_does_not_contradict_authenticated_creator() {
 fn unsettled_policies_warn_instead_of_denying() {
     let policies = policies(Validate::Enforce);
     let body = serde_json::to_vec(&created(&executor(1))).unwrap();
-    let pruned = spark_usher::admission::prune_for_validation(&body);
-    let review = spark_usher::admission::parse(&pruned).unwrap();
+    let pruned = usher_core::admission::prune_for_validation(&body);
+    let review = usher_core::admission::parse(&pruned).unwrap();
     let snapshot = Snapshot::default();
-    let context = |settled| spark_usher::admission::ValidationContext { snapshot: &snapshot, own: None, settled };
-    let new = spark_usher::admission::validate(&review, &policies, context(false));
+    let context = |settled| usher_core::admission::ValidationContext { snapshot: &snapshot, own: None, settled };
+    let new = usher_core::admission::validate(&review, &policies, context(false));
     assert!(new.is_allowed() && new.warnings().count() == 1, "{new:?}");
-    assert!(!spark_usher::admission::validate(&review, &policies, context(true)).is_allowed());
+    assert!(!usher_core::admission::validate(&review, &policies, context(true)).is_allowed());
 }
 
 #[test]

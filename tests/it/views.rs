@@ -6,12 +6,12 @@ use crate::support::controller_harness::{ControllerHarness, version};
 use crate::support::*;
 use jiff::Timestamp;
 use serde_json::json;
-use spark_usher::leader::LeaderState;
-use spark_usher::lifecycle::Exits;
-use spark_usher::policy::Finished;
-use spark_usher::snapshot::{Change, Notify, PodChange, Store, SubscriberId};
-use spark_usher::time::Now;
-use spark_usher::views::{self, AppReport, History, WhyReport};
+use usher_core::leader::LeaderState;
+use usher_core::lifecycle::Exits;
+use usher_core::policy::Finished;
+use usher_core::snapshot::{Change, Notify, PodChange, Store, SubscriberId};
+use usher_report::views::{self, AppReport, History, WhyReport};
+use usher_spark::time::Now;
 
 /// A store, and the exits of its batches.
 struct ReportHarness {

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use spark_usher::app::metrics::{LABELS, Metrics};
-use spark_usher::cluster::replica::Replica;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::reason::Reason;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::reason::Reason;
+use usher_server::app::metrics::{LABELS, Metrics};
+use usher_server::cluster::replica::Replica;
 
 /// Forbidden words and phrases, with what to write instead.
 const FORBIDDEN: &[(&str, &str)] = &[

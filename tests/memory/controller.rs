@@ -2,7 +2,7 @@
 //! counts.
 
 use allocation_counter::measure;
-use spark_usher::snapshot::{PodChange, Store};
+use usher_core::snapshot::{PodChange, Store};
 
 use crate::pods::Recorded;
 use crate::simulated::{Figures, Scenario};

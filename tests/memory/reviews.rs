@@ -5,9 +5,9 @@ use crate::support::generated::{damaged, review_of, world};
 use crate::support::rng::Rng;
 use crate::support::*;
 use allocation_counter::{AllocationInfo, measure};
-use spark_usher::admission::{self, ValidationContext};
-use spark_usher::policy::{Match, Policies, Policy, Validate};
-use spark_usher::snapshot::{RelatedChange, Snapshot};
+use usher_core::admission::{self, ValidationContext};
+use usher_core::policy::{Match, Policies, Policy, Validate};
+use usher_core::snapshot::{RelatedChange, Snapshot};
 
 /// The allocations that do not depend on the review's size: the response, the texts of a decision, and lists of maximum length.
 const CONSTANT: u64 = 512 << 10;

@@ -7,9 +7,9 @@ use crate::support::controller_harness::ControllerHarness;
 use crate::support::rng::Rng;
 use crate::support::*;
 use serde_json::{Value, json};
-use spark_usher::leader::LeaderState;
-use spark_usher::policy::{Finished, NodeSettings};
-use spark_usher::snapshot::{Change, Node, ObservedPod, PodChange, RelatedChange, Watched};
+use usher_core::leader::LeaderState;
+use usher_core::policy::{Finished, NodeSettings};
+use usher_core::snapshot::{Change, Node, ObservedPod, PodChange, RelatedChange, Watched};
 
 const NODES: u64 = 50;
 const APPS: u64 = 12;

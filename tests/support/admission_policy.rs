@@ -9,8 +9,8 @@ use hyper::http::{HeaderName, HeaderValue};
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
-use spark_usher::manifests::creator_policy;
-use spark_usher::manifests::object::{VALIDATING, VALIDATING_BINDING};
+use usher_core::manifests::creator_policy;
+use usher_core::manifests::object::{VALIDATING, VALIDATING_BINDING};
 
 use super::PodBuilder;
 use super::cluster::Cluster;

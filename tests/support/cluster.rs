@@ -18,19 +18,19 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams
 use kube::core::ApiResource;
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
-use spark_usher::annotations;
-use spark_usher::app::{App, CertificateSource, ConfigSource, Options as AppOptions};
-use spark_usher::cluster::client::Cluster as Connection;
-use spark_usher::cluster::lease::Election;
-use spark_usher::cluster::policies::AdmissionPolicies;
-use spark_usher::cluster::signing::Signing;
-use spark_usher::cluster::vouching::Vouching;
-use spark_usher::http::capacity::Capacities;
-use spark_usher::manifests::{creator_policy, webhooks};
-use spark_usher::runtime::clock;
-use spark_usher::sandbox::{Options, Pods, Sandbox};
-use spark_usher::tls::ca::Authority;
-use spark_usher::tls::load::load;
+use usher_core::annotations;
+use usher_core::manifests::{creator_policy, webhooks};
+use usher_kube::client::Cluster as Connection;
+use usher_net::listener::capacity::Capacities;
+use usher_net::runtime::clock;
+use usher_net::tls::ca::Authority;
+use usher_net::tls::load::load;
+use usher_sandbox::{Options, Pods, Sandbox};
+use usher_server::app::{App, CertificateSource, ConfigSource, Options as AppOptions};
+use usher_server::cluster::lease::Election;
+use usher_server::cluster::policies::AdmissionPolicies;
+use usher_server::cluster::signing::Signing;
+use usher_server::cluster::vouching::Vouching;
 
 use super::{PodBuilder, executor};
 
@@ -181,8 +181,8 @@ impl Cluster {
 
     async fn start_by(options: Options, arguments: &[&str]) -> Cluster {
         let filter = std::env::var("SPARK_USHER_LOG").unwrap_or_else(|_| "off".to_owned());
-        spark_usher::telemetry::log::init(&filter, spark_usher::telemetry::log::Format::Text).unwrap();
-        spark_usher::tls::install_provider();
+        usher_net::telemetry::log::init(&filter, usher_net::telemetry::log::Format::Text).unwrap();
+        usher_net::tls::install_provider();
         let folder = tempfile::tempdir().unwrap();
         let (kind, client, has_garbage_collector) = match std::env::var_os("KUBEBUILDER_ASSETS") {
             None => {
@@ -196,7 +196,7 @@ impl Cluster {
                 (Kind::Real(real), client, has_garbage_collector)
             }
         };
-        let namespace = format!("t-{}", spark_usher::runtime::random::hex(4));
+        let namespace = format!("t-{}", usher_net::runtime::random::hex(4));
         let cluster = Cluster { kind, client, namespace, has_garbage_collector, folder };
         let namespace = cluster.namespace.clone();
         cluster.add_namespace(&namespace).await;
@@ -515,7 +515,7 @@ impl Cluster {
             webhook: free,
             metrics: free,
             debug: Some(free),
-            page: Some(spark_usher::ui::Links::default()),
+            page: Some(usher_report::ui::Links::default()),
             debug_hosts: Vec::new(),
             certificate,
             client_ca: None,
@@ -539,8 +539,8 @@ impl Cluster {
                 duration,
                 period: duration / 6,
             },
-            watch_silence: spark_usher::controller::Settings::default().watch_silence,
-            rate: spark_usher::cluster::limit::Rate::default(),
+            watch_silence: usher_core::controller::Settings::default().watch_silence,
+            rate: usher_kube::limit::Rate::default(),
             settle: Duration::ZERO,
             drain: Duration::from_secs(2),
         })

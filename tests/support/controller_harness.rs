@@ -5,17 +5,17 @@
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use spark_usher::controller::{Controller, Effects, Lookup, LookupResult, Settings};
-use spark_usher::leader::LeaderState;
-use spark_usher::planning::Action;
-use spark_usher::policy::{Finished, Lifecycle, Policies};
-use spark_usher::reason::Reason;
-use spark_usher::signature::Creator;
-use spark_usher::snapshot::{Change, Conf, Listed, PodChange, RelatedChange, ServedApis, Watched};
-use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::ids::PodKey;
-use spark_usher::time::Now;
-use spark_usher::views::History;
+use usher_core::controller::{Controller, Effects, Lookup, LookupResult, Settings};
+use usher_core::leader::LeaderState;
+use usher_core::planning::Action;
+use usher_core::policy::{Finished, Lifecycle, Policies};
+use usher_core::reason::Reason;
+use usher_core::signature::Creator;
+use usher_core::snapshot::{Change, Conf, Listed, PodChange, RelatedChange, ServedApis, Watched};
+use usher_report::views::History;
+use usher_spark::conf::AppConf;
+use usher_spark::ids::PodKey;
+use usher_spark::time::Now;
 
 use super::*;
 

@@ -3,9 +3,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
 use serde_json::{Map, Value, json};
-use spark_usher::annotations;
-use spark_usher::gang::{self, Membership, TABLE};
-use spark_usher::policy::{Replace, Validate};
+use usher_core::annotations;
+use usher_core::gang::{self, Membership, TABLE};
+use usher_core::policy::{Replace, Validate};
 
 use super::attackers::{attackers, victims_gang};
 use super::rng::Rng;

@@ -20,25 +20,25 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use spark_usher::http::capacity::Capacity;
-use spark_usher::http::handlers::{Handler, Handlers, Namespaces, ReviewState};
-use spark_usher::http::limits::Limits;
-use spark_usher::http::listener_metrics::ListenersMetrics;
-use spark_usher::http::metrics::Metrics;
-use spark_usher::http::server::{self, Deadlines, Listener, Shutdown};
-use spark_usher::http::webhook;
-use spark_usher::policy::Policies;
-use spark_usher::runtime::clock;
-use spark_usher::snapshot::{Namespace, Snapshot};
-use spark_usher::telemetry::registry::Registry;
-use spark_usher::tls::ca::{Authority, Pair};
-use spark_usher::tls::clients::Clients;
-use spark_usher::tls::load::load;
-use spark_usher::tls::serving::Serving;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
+use usher_core::policy::Policies;
+use usher_core::snapshot::{Namespace, Snapshot};
+use usher_net::listener::capacity::Capacity;
+use usher_net::listener::metrics::ListenersMetrics;
+use usher_net::listener::server::{self, Deadlines, Listener, Shutdown};
+use usher_net::runtime::clock;
+use usher_net::telemetry::registry::Registry;
+use usher_net::tls::ca::{Authority, Pair};
+use usher_net::tls::clients::Clients;
+use usher_net::tls::load::load;
+use usher_net::tls::serving::Serving;
+use usher_server::http::handlers::{Handler, Handlers, Namespaces, ReviewState};
+use usher_server::http::limits::Limits;
+use usher_server::http::metrics::Metrics;
+use usher_server::http::webhook;
 
 pub type HttpClient = Client<hyper_rustls::HttpsConnector<HttpConnector>, Full<Bytes>>;
 
@@ -135,7 +135,7 @@ pub async fn connect_speaking(
 
 impl Setup {
     pub fn start(self) -> Endpoint {
-        spark_usher::tls::install_provider();
+        usher_net::tls::install_provider();
         let authority = Authority::new("test", clock::now()).unwrap();
         let pair = authority.serve(&["localhost"], &["127.0.0.1".parse().unwrap()]).unwrap();
         let serving = Serving::new(load(pair.certificate.as_bytes(), pair.key.as_bytes(), clock::now()).unwrap());

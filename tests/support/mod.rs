@@ -37,14 +37,14 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use spark_usher::admission::{self, Decision};
-use spark_usher::annotations::Overrides;
-use spark_usher::gang;
-use spark_usher::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
-use spark_usher::runtime::clock;
-use spark_usher::signature::{Key, SECRET_LEN};
-use spark_usher::snapshot::{Group, Namespace, Node, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
-use spark_usher::spark::pod::Pod;
+use usher_core::admission::{self, Decision};
+use usher_core::annotations::Overrides;
+use usher_core::gang;
+use usher_core::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
+use usher_core::signature::{Key, SECRET_LEN};
+use usher_core::snapshot::{Group, Namespace, Node, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
+use usher_net::runtime::clock;
+use usher_spark::pod::Pod;
 
 pub const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";
 /// First eight hex digits of the SHA-256 of [`APP`].
@@ -326,8 +326,8 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct OwnedDecision {
     pub allowed: bool,
-    pub reason: spark_usher::reason::Reason,
-    pub reasons: Vec<spark_usher::reason::Reason>,
+    pub reason: usher_core::reason::Reason,
+    pub reasons: Vec<usher_core::reason::Reason>,
     pub how: Option<&'static str>,
     pub driver: Option<(String, String)>,
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use spark_usher::app::CertificateSource;
+use usher_server::app::CertificateSource;
 
 /// The folder of a mounted Secret. The files are links through `..data`, which is itself a link to a folder.
 pub struct Mounted {

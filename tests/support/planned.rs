@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use spark_usher::gang::GangScheduler;
-use spark_usher::lifecycle::Exits;
-use spark_usher::planning::{Action, ObjectVersion, PlanInput};
-use spark_usher::policy::{Policies, Policy};
-use spark_usher::reason::Reason;
-use spark_usher::reconcile::{self, ApplicationState};
-use spark_usher::recovery::budget::DeletionBudget;
-use spark_usher::runtime::clock;
-use spark_usher::snapshot::{
+use usher_core::gang::GangScheduler;
+use usher_core::lifecycle::Exits;
+use usher_core::planning::{Action, ObjectVersion, PlanInput};
+use usher_core::policy::{Policies, Policy};
+use usher_core::reason::Reason;
+use usher_core::reconcile::{self, ApplicationState};
+use usher_core::recovery::budget::DeletionBudget;
+use usher_core::snapshot::{
     Conf, Group, ObservedPod, Owner, PodChange, ReferencedPod, RelatedChange, ServedApis, Snapshot, Watched,
 };
-use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::ids::{AppKey, PodKey};
-use spark_usher::time::Now;
+use usher_net::runtime::clock;
+use usher_spark::conf::AppConf;
+use usher_spark::ids::{AppKey, PodKey};
+use usher_spark::time::Now;
 
 use super::*;
 
@@ -169,7 +169,7 @@ impl GangCluster {
                 let id: u32 = executor.name().rsplit('-').next().unwrap().parse().unwrap();
                 let (_, known) = self.snapshot.executor("default", executor.name()).unwrap();
                 let mut known = (**known).clone();
-                let owner = spark_usher::snapshot::Owner::of_pod(driver.key.name().into(), driver.uid);
+                let owner = usher_core::snapshot::Owner::of_pod(driver.key.name().into(), driver.uid);
                 Arc::make_mut(&mut known.template).owner = Some(owner);
                 assert_eq!(known.exec_id, Some(id));
                 self.snapshot.apply(PodChange::Observed(ObservedPod::Executor(self.app.clone(), known)));

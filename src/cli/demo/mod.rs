@@ -15,17 +15,17 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::trial::{self, make};
-use crate::app::{App, ConfigSource};
 use crate::cli::output::{FAILED, OK, block_on, failed};
-use crate::config;
-use crate::ownership::resolve::DriverSource;
-use crate::runtime::clock;
-use crate::runtime::shutdown::Signals;
-use crate::sandbox::{self, Sandbox};
-use crate::telemetry::log;
 use report::{Outcome, Side};
 use run::Stage;
 use scenario::Scenario;
+use usher_core::config;
+use usher_core::ownership::resolve::DriverSource;
+use usher_net::runtime::clock;
+use usher_net::runtime::shutdown::Signals;
+use usher_net::telemetry::log;
+use usher_sandbox::Sandbox;
+use usher_server::app::{App, ConfigSource};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
 
 async fn demo(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
     let start = clock::instant();
-    let sandbox = Sandbox::start(&sandbox::Options::default())?;
+    let sandbox = Sandbox::start(&usher_sandbox::Options::default())?;
     let scenarios = scenario::all()?;
     let admin = sandbox.client(sandbox.admin_token())?;
     create_objects(&admin, &scenarios).await?;

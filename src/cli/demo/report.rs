@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::run::{AfterDriver, Observed, group_name, owner};
 use super::scenario::{Scenario, without_token};
-use crate::app::App;
 use crate::cli::diff;
-use crate::json::{at, remove, text};
-use crate::ownership::resolve::DriverSource;
-use crate::sandbox::Sandbox;
-use crate::spark::pod::Pod;
-use crate::spark::resources;
+use usher_core::ownership::resolve::DriverSource;
+use usher_sandbox::Sandbox;
+use usher_server::app::App;
+use usher_spark::json::{at, remove, text};
+use usher_spark::pod::Pod;
+use usher_spark::resources;
 
 /// Without or with spark-usher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::scenario::{Scenario, with_owner};
-use crate::cluster::view::resource;
-use crate::json::{controller, set, text};
-use crate::runtime::clock;
-use crate::sandbox::Sandbox;
-use crate::spark::labels;
+use usher_kube::view::resource;
+use usher_net::runtime::clock;
+use usher_sandbox::Sandbox;
+use usher_spark::json::{controller, set, text};
+use usher_spark::labels;
 
 /// Maximum duration of a step in a scenario.
 const CONDITION_TIMEOUT: Duration = Duration::from_secs(10);

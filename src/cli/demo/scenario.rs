@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use crate::annotations;
-use crate::json::{at, list, list_mut, remove, set, text};
-use crate::spark::labels;
+use usher_core::annotations;
+use usher_spark::json::{at, list, list_mut, remove, set, text};
+use usher_spark::labels;
 
 macro_rules! recorded {
     ($name:literal) => {

@@ -8,10 +8,9 @@ use serde_json::Value;
 
 use super::run::Stage;
 use super::scenario::Scenario;
-use crate::hash::hash_of;
-use crate::json::{list_mut, set, text};
-use crate::sandbox;
-use crate::spark::labels;
+use usher_spark::hash::hash_of;
+use usher_spark::json::{list_mut, set, text};
+use usher_spark::labels;
 
 /// The namespaces in which it happens.
 pub(super) const NAMESPACES: [&str; 3] = ["etl", "ml", "reports"];
@@ -28,7 +27,7 @@ struct Job {
     executor_exits: &'static [(u8, u64)],
     /// The same of its driver.
     driver_exit: Option<(u8, u64)>,
-    /// What the node does to its last two executors ([`sandbox::NODE_ANNOTATION`]); empty if it starts them.
+    /// What the node does to its last two executors ([`usher_sandbox::NODE_ANNOTATION`]); empty if it starts them.
     node: &'static str,
     /// How many executors are requested, and for how many seconds nothing else happens then. At the end it is deleted.
     steps: &'static [(usize, u64)],
@@ -158,7 +157,7 @@ impl Job {
             self.label(&mut executor, &format!("{name}-exec-{id}"), &selector, exit);
             set(&mut executor, &["metadata", "labels", labels::EXEC_ID], id.to_string());
             if !self.node.is_empty() && id + 2 > self.executors {
-                set(&mut executor, &["metadata", "annotations", sandbox::NODE_ANNOTATION], self.node);
+                set(&mut executor, &["metadata", "annotations", usher_sandbox::NODE_ANNOTATION], self.node);
             }
             executor
         });
@@ -176,7 +175,7 @@ impl Job {
         set(pod, &["metadata", "labels", labels::APP_SELECTOR], selector);
         set(pod, &["metadata", "labels", "spark-app-name"], self.name);
         if let Some((code, after)) = exit {
-            set(pod, &["metadata", "annotations", sandbox::EXIT_ANNOTATION], format!("{code}@{after}s"));
+            set(pod, &["metadata", "annotations", usher_sandbox::EXIT_ANNOTATION], format!("{code}@{after}s"));
         }
     }
 }

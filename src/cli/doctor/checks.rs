@@ -11,17 +11,17 @@ use serde_json::Value;
 
 use super::finding::{Finding, readable};
 use super::gather::{Admission, Facts, Part, Policy as PolicyFile, argument, name_of, touches_pods, volcano_validates};
-use crate::cluster::lease::{UNSEEN_ANNOTATION, WITHHELD_ANNOTATION};
-use crate::gang::early_pods::{self, Version};
-use crate::json::{at, controller, entries, list, text};
-use crate::policy::{Policies, Policy, deletions};
-use crate::snapshot::Namespace;
-use crate::spark::labels;
-use crate::spark::pod::Pod;
-use crate::text::shown;
-use crate::tls::load::load;
-use crate::tls::rotation::verifies;
-use crate::{annotations, config, gang};
+use usher_core::gang::early_pods::{self, Version};
+use usher_core::policy::{Policies, Policy, deletions};
+use usher_core::snapshot::Namespace;
+use usher_core::{annotations, config, gang};
+use usher_net::tls::load::load;
+use usher_net::tls::rotation::verifies;
+use usher_server::cluster::lease::{UNSEEN_ANNOTATION, WITHHELD_ANNOTATION};
+use usher_spark::json::{at, controller, entries, list, text};
+use usher_spark::labels;
+use usher_spark::pod::Pod;
+use usher_spark::text::shown;
 
 const MUTATE: &str = "mutate.spark-usher.io";
 const VALIDATE: &str = "validate.spark-usher.io";
@@ -433,8 +433,8 @@ fn trial(facts: &Facts, webhook: Option<&Value>, out: &mut Vec<Finding>) {
 }
 
 fn permissions(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
-    use crate::manifests::rbac::When;
-    use crate::policy::{DriverAccess, Finished, RecoveryRule};
+    use usher_core::manifests::rbac::When;
+    use usher_core::policy::{DriverAccess, Finished, RecoveryRule};
     let Some(all) = readable(&facts.permissions, "the permissions of spark-usher's account", out) else { return };
     let deployment = facts.deployments.as_ref().ok().and_then(|all| all.first());
     let pod = deployment.and_then(|deployment| at(deployment, &["spec", "template", "spec"]));

@@ -11,18 +11,18 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::finding::Found;
-use crate::annotations;
-use crate::cluster::client::Brief;
-use crate::cluster::policies::Live;
-use crate::cluster::view::resource;
-use crate::cluster::vouching::{self, Vouching};
-use crate::json::{at, entries, list, text};
-use crate::manifests::creator_policy;
-use crate::manifests::installation::{Installation, Kind, except};
-use crate::manifests::object::GROUP;
-use crate::manifests::rbac::{self, Named, Permission, Scope, When};
-use crate::reason::Reason;
-use crate::spark::labels;
+use usher_core::annotations;
+use usher_core::manifests::creator_policy;
+use usher_core::manifests::installation::{Installation, Kind, except};
+use usher_core::manifests::object::GROUP;
+use usher_core::manifests::rbac::{self, Named, Permission, Scope, When};
+use usher_core::reason::Reason;
+use usher_kube::client::Brief;
+use usher_kube::view::resource;
+use usher_server::cluster::policies::Live;
+use usher_server::cluster::vouching::{self, Vouching};
+use usher_spark::json::{at, entries, list, text};
+use usher_spark::labels;
 
 /// At most this many Spark pods are examined.
 const MOST_PODS: u32 = 500;
@@ -233,7 +233,7 @@ impl Facts {
                 self.account = format!("system:serviceaccount:{namespace}:{}", account_of(&pod));
                 let (creator_objects, policy_objects, trial) = tokio::join!(
                     vouching::live(client, &creator),
-                    crate::cluster::policies::live(client),
+                    usher_server::cluster::policies::live(client),
                     trial(client, &self.dry_run_namespace)
                 );
                 self.creator_objects = creator_objects.map_err(brief);
@@ -478,7 +478,7 @@ pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {
 
 /// Creates an executor by dry run.
 async fn trial(client: &Client, namespace: &str) -> Found<Trial> {
-    let name = format!("spark-usher-doctor-{}", crate::runtime::random::hex(4));
+    let name = format!("spark-usher-doctor-{}", usher_net::runtime::random::hex(4));
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "labels": {

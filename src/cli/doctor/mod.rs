@@ -15,13 +15,13 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::cli::output::{FAILED, OK, Output, block_on, failed, no_names};
-use crate::cluster::client::{self, Brief};
-use crate::manifests::rbac::{self, Named, Scope};
-use crate::runtime::clock;
 use checks::Examination;
 use finding::{Finding, Grade, print, summary};
 use gather::{Facts, Part};
 use target::Target;
+use usher_core::manifests::rbac::{self, Named, Scope};
+use usher_kube::client::{self, Brief};
+use usher_net::runtime::clock;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

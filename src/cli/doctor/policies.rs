@@ -4,15 +4,15 @@ use serde_json::Value;
 
 use super::finding::{Finding, readable};
 use super::gather::{Admission, Facts};
-use crate::annotations::MANAGED_BY;
-use crate::cluster::policies::Live;
-use crate::json::{list, text};
-use crate::manifests::called;
-use crate::manifests::converge::compare;
-use crate::manifests::installation::{Installation, Kind};
-use crate::manifests::object::{GROUP, is_validating};
-use crate::manifests::validating_policy::Slot;
-use crate::policy::{Policies, Validate};
+use usher_core::annotations::MANAGED_BY;
+use usher_core::manifests::called;
+use usher_core::manifests::converge::compare;
+use usher_core::manifests::installation::{Installation, Kind};
+use usher_core::manifests::object::{GROUP, is_validating};
+use usher_core::manifests::validating_policy::Slot;
+use usher_core::policy::{Policies, Validate};
+use usher_server::cluster::policies::Live;
+use usher_spark::json::{list, text};
 
 /// Whether replicas sign their decisions and believe signatures.
 pub(super) fn creator_policy(facts: &Facts, out: &mut Vec<Finding>) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Config;
 
 use crate::cli::api_server::{request_timeout, within};
-use crate::cluster::client;
+use usher_kube::client;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Target {

@@ -4,11 +4,11 @@ use serde_json::json;
 
 use super::gather::{Policy, Trial};
 use super::*;
-use crate::cluster::vouching::{SETTLE, Vouching};
-use crate::tls::ca::Authority;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use usher_net::tls::ca::Authority;
+use usher_server::cluster::vouching::{SETTLE, Vouching};
 
 const NOW: Timestamp = Timestamp::constant(1_790_000_000, 0);
 const POLICY: &str =
@@ -41,7 +41,7 @@ fn secret(authority: &Authority) -> Value {
 
 /// The creator policy as it is installed.
 fn creator_policy(account: &str) -> Vec<Value> {
-    crate::manifests::creator_policy::manifests("spark-usher", account).unwrap()
+    usher_core::manifests::creator_policy::manifests("spark-usher", account).unwrap()
 }
 
 /// An installation without problems.
@@ -58,7 +58,7 @@ fn healthy() -> Facts {
         mutating: Ok(vec![configuration("00-spark-usher", &webhook("mutate.spark-usher.io", authority.pem()))]),
         validating: Ok(vec![configuration("spark-usher", &webhook("validate.spark-usher.io", authority.pem()))]),
         volcano_images: Ok(Vec::new()),
-        policy_objects: Ok(crate::cluster::policies::Live::default()),
+        policy_objects: Ok(usher_server::cluster::policies::Live::default()),
         creator_objects: Ok(creator_policy("system:serviceaccount:spark-usher:spark-usher")),
         admission: Vec::new(),
         vouching: Some(Vouching { policy: "spark-usher".into(), settle: SETTLE, client_certificates: false }),
@@ -334,12 +334,12 @@ fn kai_drivers_controlled_by_other_kinds_yield_warning() {
 #[test]
 fn admission_policies_that_differ_from_policy_file_yield_warning() {
     use super::gather::Admission;
-    use crate::cluster::policies::Live;
-    use crate::manifests::installation::{Installation, Kind};
+    use usher_core::manifests::installation::{Installation, Kind};
+    use usher_server::cluster::policies::Live;
     let installation =
         || Installation { name: "spark-usher".into(), namespaces: Vec::new(), kinds: Kind::ALL.to_vec() };
     let generated = |facts: &Facts| {
-        let policies = crate::config::from_text(POLICY).unwrap().policies;
+        let policies = usher_core::config::from_text(POLICY).unwrap().policies;
         let (wanted, refused) = installation().wanted(&policies, &facts.account);
         let [first, _] = wanted.validating.unwrap();
         // Volcano, and a fallback that would set the scheduler.

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::spark::labels;
-use crate::submit::draft::{Context, Draft, edit, push};
-use crate::submit::error::{Result, SubmitError, require};
-use crate::submit::files::Upload;
-use crate::submit::java;
-use crate::submit::options::{NO_RESOURCE, Resource, local_path, resolved, scheme};
+use crate::draft::{Context, Draft, edit, push};
+use crate::error::{Result, SubmitError, require};
+use crate::files::Upload;
+use crate::java;
+use crate::options::{NO_RESOURCE, Resource, local_path, resolved, scheme};
+use usher_spark::labels;
 
 /// Ports that Spark uses if none is configured.
 pub(super) const DRIVER_PORT: i32 = 7078;

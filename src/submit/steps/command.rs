@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::basic::{is_local, upload};
-use crate::submit::draft::{Context, Draft, push};
-use crate::submit::error::Result;
-use crate::submit::options::{NO_RESOURCE, Resource};
+use crate::draft::{Context, Draft, push};
+use crate::error::Result;
+use crate::options::{NO_RESOURCE, Resource};
 
 pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     let (kind, resource) = match &context.app.resource {

@@ -4,8 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, json};
 
-use crate::submit::draft::{Context, Draft};
-use crate::submit::error::{Result, SubmitError};
+use crate::draft::{Context, Draft};
+use crate::error::{Result, SubmitError};
 
 const PREFIX: &str = "spark.kubernetes.authenticate.driver.";
 const MOUNT: &str = "/mnt/secrets/spark-kubernetes-credentials";

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::submit::draft::{Context, Draft};
-use crate::submit::error::{Result, require};
+use crate::draft::{Context, Draft};
+use crate::error::{Result, require};
 
 const FOLDER: &str = "/opt/hadoop/conf";
 const VOLUME: &str = "hadoop-properties";

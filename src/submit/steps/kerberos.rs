@@ -5,9 +5,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::submit::draft::{Context, Draft};
-use crate::submit::error::{Result, SubmitError, require};
-use crate::submit::options::local_path;
+use crate::draft::{Context, Draft};
+use crate::error::{Result, SubmitError, require};
+use crate::options::local_path;
 
 const KRB5_FILE: &str = "krb5.conf";
 const KEYTAB_FOLDER: &str = "/mnt/secrets/kerberos-keytab";

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::submit::draft::{Context, Draft};
-use crate::submit::error::Result;
+use crate::draft::{Context, Draft};
+use crate::error::Result;
 
 const PREFIX: &str = "spark-local-dir-";
 

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::spark::labels;
-use crate::submit::draft::{Context, Draft};
-use crate::submit::error::Result;
+use crate::draft::{Context, Draft};
+use crate::error::Result;
+use usher_spark::labels;
 
 pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     if !context.is_since(4, 2) {

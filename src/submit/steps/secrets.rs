@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::submit::draft::{Context, Draft};
-use crate::submit::error::{Result, SubmitError};
+use crate::draft::{Context, Draft};
+use crate::error::{Result, SubmitError};
 
 pub(super) fn mount(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     for (secret, path) in context.prefixed("spark.kubernetes.driver.secrets.") {

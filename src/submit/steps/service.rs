@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::basic;
-use crate::spark::labels;
-use crate::submit::draft::{Context, Draft, push};
-use crate::submit::error::{Result, require};
+use crate::draft::{Context, Draft, push};
+use crate::error::{Result, require};
+use usher_spark::labels;
 
 const MAX_NAME: usize = 63;
 const SUFFIX: &str = "-driver-svc";

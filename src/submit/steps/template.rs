@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::submit::draft::{Context, Draft};
-use crate::submit::error::{Result, SubmitError};
-use crate::submit::options::local_path;
-use crate::submit::pod_template::{self, Template};
+use crate::draft::{Context, Draft};
+use crate::error::{Result, SubmitError};
+use crate::options::local_path;
+use crate::pod_template::{self, Template};
 
 const DRIVER_FILE: &str = "spark.kubernetes.driver.podTemplateFile";
 const DRIVER_CONTAINER: &str = "spark.kubernetes.driver.podTemplateContainerName";
@@ -14,11 +14,11 @@ const EXECUTOR_FILE: &str = "spark.kubernetes.executor.podTemplateFile";
 const FOLDER: &str = "/opt/spark/pod-template";
 const FILE: &str = "pod-spec-template.yml";
 /// The key of the executors' template in its ConfigMap.
-pub(in crate::submit) const KEY: &str = "podspec-configmap-key";
+pub(crate) const KEY: &str = "podspec-configmap-key";
 const VOLUME: &str = "pod-template-volume";
 
 /// Where the driver's pod begins: with the template, or empty.
-pub(in crate::submit) fn load(context: &Context<'_>) -> Result<Draft> {
+pub(crate) fn load(context: &Context<'_>) -> Result<Draft> {
     let mut draft = Draft::default();
     let Some(path) = context.conf().get(DRIVER_FILE) else { return Ok(draft) };
     let unloaded =
@@ -59,7 +59,7 @@ pub(in crate::submit) fn load(context: &Context<'_>) -> Result<Draft> {
     for (number, container) in containers.into_iter().enumerate() {
         match container {
             Value::Object(own) if number == at => draft.container = own,
-            other => crate::submit::draft::push(&mut draft.spec, "containers", other),
+            other => crate::draft::push(&mut draft.spec, "containers", other),
         }
     }
     Ok(draft)

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::basic::pod_name;
-use crate::spark::labels;
-use crate::submit::draft::{Context, Draft};
-use crate::submit::error::{Result, SubmitError, require};
+use crate::draft::{Context, Draft};
+use crate::error::{Result, SubmitError, require};
+use usher_spark::labels;
 
 /// A claim of this name stands for one that is made for the pod.
 const ON_DEMAND: &str = "OnDemand";

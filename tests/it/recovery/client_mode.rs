@@ -8,7 +8,7 @@ fn created_after(answers: Answers) -> u64 {
     let mut scene = Scene::new(Recovery::default());
     scene.harness.policies = only(policy("volcano"));
     scene.answers = answers;
-    scene.harness.apply(RelatedChange::Apis(serving(spark_usher::gang::GangScheduler::of_kind("volcano").unwrap(), 0)));
+    scene.harness.apply(RelatedChange::Apis(serving(usher_core::gang::GangScheduler::of_kind("volcano").unwrap(), 0)));
     scene.harness.apply(listed(vec![]));
     scene.run(3);
     let first = scene.harness.since.as_secs();

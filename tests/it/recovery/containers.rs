@@ -1,9 +1,9 @@
 //! Init containers, sidecars and restarts: what the rules, the costs and the reports make of them.
 
 use super::*;
-use spark_usher::recovery::cost::WasteCause;
-use spark_usher::snapshot::Stage;
-use spark_usher::views::{self, ExecutorReport};
+use usher_core::recovery::cost::WasteCause;
+use usher_core::snapshot::Stage;
+use usher_report::views::{self, ExecutorReport};
 
 /// An executor on a node of which the init container `fetch` has this status, and the others wait.
 fn initializing(id: u32, status: serde_json::Value) -> PodBuilder {

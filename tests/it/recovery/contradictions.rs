@@ -3,9 +3,9 @@
 use super::drivers::{present, read, signed};
 use super::*;
 use crate::support::planned::*;
-use spark_usher::policy::{Finished, Lifecycle};
-use spark_usher::recovery::cost::WasteCause;
-use spark_usher::snapshot::{PodChange, ReferencedPod};
+use usher_core::policy::{Finished, Lifecycle};
+use usher_core::recovery::cost::WasteCause;
+use usher_core::snapshot::{PodChange, ReferencedPod};
 
 const BEFORE: &str = "2025-11-20T00:00:00Z";
 const AFTER: &str = "2025-11-21T00:00:00Z";
@@ -190,7 +190,7 @@ fn driver_that_loses_its_label_is_not_gone() {
     // The watch reports the pod as deleted, with its last labels.
     scene.harness.apply(PodChange::Deleted(version(driver(), 9).observation()));
     let snapshot = scene.harness.controller.snapshot();
-    let key = spark_usher::spark::ids::PodKey::new("default", "nb-driver");
+    let key = usher_spark::ids::PodKey::new("default", "nb-driver");
     assert_eq!(snapshot.referenced.get(&key), None, "a GET decides");
 }
 

@@ -1,7 +1,7 @@
 //! What executors cost that do no work.
 
 use super::*;
-use spark_usher::recovery::cost::WasteCause;
+use usher_core::recovery::cost::WasteCause;
 
 const UNIT: f64 = 1408.0 * 1_048_576.0;
 
@@ -173,7 +173,7 @@ fn rejected_executors_cost_from_their_creation_and_deleted_ones_give_back() {
 /// What the deletion of this number gave back, two hours later.
 fn given_back(scene: &mut Scene, number: usize) -> Vec<f64> {
     let (_, deletion) = scene.deletions()[number];
-    let deleted = spark_usher::recovery::report::DeletedPod {
+    let deleted = usher_core::recovery::report::DeletedPod {
         app: AppKey::new("default", APP),
         rule: deletion.rule,
         pod: deletion.event.pod.clone(),

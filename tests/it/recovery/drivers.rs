@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::support::planned::*;
-use spark_usher::reconcile::ApplicationState;
-use spark_usher::snapshot::{ObservedPod, ReferencedPod};
+use usher_core::reconcile::ApplicationState;
+use usher_core::snapshot::{ObservedPod, ReferencedPod};
 
 /// A replica that signs, and this pod as its webhook lets this creator create it, running.
 pub(super) fn signed(scene: &mut Scene, review: &serde_json::Value) -> PodBuilder {
@@ -20,7 +20,7 @@ fn evicted(pod: PodBuilder) -> PodBuilder {
 }
 
 pub(super) fn read(scene: &mut Scene, name: &str, found: ReferencedPod) {
-    let pod = spark_usher::spark::ids::PodKey::new("default", name);
+    let pod = usher_spark::ids::PodKey::new("default", name);
     scene.harness.apply(RelatedChange::Referenced(pod, found, vec![AppKey::new("default", APP)]));
 }
 
@@ -53,7 +53,7 @@ fn executors_whose_owner_was_withheld_are_orphans_when_their_creator_is_gone() {
         let pod = executor(id).spec("schedulerName", "volcano").annotation("spark-usher.io/driver", note);
         pod.created_by_pod(creator.0, creator.1)
     };
-    let admitted = |review: &serde_json::Value, policies: &spark_usher::policy::Policies| {
+    let admitted = |review: &serde_json::Value, policies: &usher_core::policy::Policies| {
         let pod = answer(review, &signing(), policies).object.into_pod();
         let name = pod.0["metadata"]["name"].as_str().unwrap().to_owned();
         pod.stored(&format!("uid-{name}")).phase("Running")
@@ -263,7 +263,7 @@ fn address_of_a_driver_that_is_gone_names_no_other_driver() {
     scene.run(30);
     let app = scene.harness.controller.snapshot().app("default", APP).unwrap().clone();
     let key = AppKey::new("default", APP);
-    let sets = spark_usher::ownership::liveness::shown_sets(&key, &app, scene.harness.controller.snapshot());
+    let sets = usher_core::ownership::liveness::shown_sets(&key, &app, scene.harness.controller.snapshot());
     let own = sets.iter().find(|set| set.index.is_some()).unwrap();
     assert!(own.driver.pod().is_none_or(|driver| &*driver.name != "other-driver"), "{:?}", own.driver);
 }

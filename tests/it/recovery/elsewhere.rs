@@ -2,10 +2,10 @@
 
 use super::drivers::{present, signed};
 use super::*;
-use spark_usher::controller::{Lookup, missing, required};
-use spark_usher::policy::{Finished, Lifecycle};
-use spark_usher::snapshot::ReferencedPod;
-use spark_usher::views;
+use usher_core::controller::{Lookup, missing, required};
+use usher_core::policy::{Finished, Lifecycle};
+use usher_core::snapshot::ReferencedPod;
+use usher_report::views;
 
 const ADDRESS: &str = "10.8.0.7";
 /// Seconds until a plan has seen a pod: it waits for the lookup of the address, which nothing answers here.

@@ -2,10 +2,10 @@
 
 use super::*;
 use serde_json::Value;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::recovery::report::ReportedFinding;
-use spark_usher::recovery::shortage_cause::ShortageCause;
-use spark_usher::views;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::recovery::report::ReportedFinding;
+use usher_core::recovery::shortage_cause::ShortageCause;
+use usher_report::views;
 
 fn faults() -> Vec<Value> {
     serde_json::from_str(include_str!("../../fixtures/kubelet/faults.json")).unwrap()

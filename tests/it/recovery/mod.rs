@@ -19,18 +19,18 @@ use scene::*;
 use crate::support::controller_harness::*;
 use crate::support::*;
 use serde_json::json;
-use spark_usher::leader::LeaderState;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::planning::{Action, Check, Recover};
-use spark_usher::policy::{
+use usher_core::leader::LeaderState;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::planning::{Action, Check, Recover};
+use usher_core::policy::{
     Budget, DriverAccess, DriverViews, Keep, Lifecycle, Mode, Recovery, RecoveryRule, RuleSettings,
 };
-use spark_usher::reason::Reason;
-use spark_usher::recovery::finding::NoRemedy;
-use spark_usher::recovery::report::Outcome;
-use spark_usher::snapshot::{Change, Group, GroupKey, PodChange, RelatedChange, Watched};
-use spark_usher::spark::ids::{AppKey, PodIdentity, PodKey};
-use spark_usher::spark::rest::DriverMetrics;
+use usher_core::reason::Reason;
+use usher_core::recovery::finding::NoRemedy;
+use usher_core::recovery::report::Outcome;
+use usher_core::snapshot::{Change, Group, GroupKey, PodChange, RelatedChange, Watched};
+use usher_spark::ids::{AppKey, PodIdentity, PodKey};
+use usher_spark::rest::DriverMetrics;
 
 #[test]
 fn stuck_executor_is_deleted_if_its_driver_answers_and_waits_for_the_rules_time() {
@@ -463,7 +463,7 @@ fn group_findings(phases: &[&str], started: bool, executor: &str) -> Vec<usize> 
     let key = GroupKey { namespace: "default".into(), name: "g".into(), scheduler: "volcano" };
     let group = |phase: &str| Group {
         version: "7".into(),
-        owner: Some(spark_usher::snapshot::Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
+        owner: Some(usher_core::snapshot::Owner::of_pod("nb-driver".into(), DRIVER_UID.into())),
         started,
         phase: Some(phase.into()),
         ..pod_group(1)

@@ -1,9 +1,9 @@
 //! Executors that do not exist because a ResourceQuota of their namespace is used up.
 
 use super::*;
-use spark_usher::controller::{Lookup, LookupResult};
-use spark_usher::snapshot::Quota;
-use spark_usher::views::{self, ShortageReport};
+use usher_core::controller::{Lookup, LookupResult};
+use usher_core::snapshot::Quota;
+use usher_report::views::{self, ShortageReport};
 
 fn quotas_of(lookups: &[Lookup]) -> Vec<&Lookup> {
     lookups.iter().filter(|read| matches!(read, Lookup::Quotas(_))).collect()

@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::support::controller_harness::*;
 use crate::support::*;
 use serde_json::json;
-use spark_usher::controller::{DriverAnswer, PollError};
-use spark_usher::planning::{Action, Recover};
-use spark_usher::policy::{Budget, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
-use spark_usher::reason::Reason;
-use spark_usher::recovery::budget::Attempt;
-use spark_usher::recovery::report::ReportedFinding;
-use spark_usher::snapshot::{Change, Group, GroupKey, Owner, RelatedChange, Watched};
-use spark_usher::spark::ids::AppKey;
-use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
+use usher_core::controller::{DriverAnswer, PollError};
+use usher_core::planning::{Action, Recover};
+use usher_core::policy::{Budget, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
+use usher_core::reason::Reason;
+use usher_core::recovery::budget::Attempt;
+use usher_core::recovery::report::ReportedFinding;
+use usher_core::snapshot::{Change, Group, GroupKey, Owner, RelatedChange, Watched};
+use usher_spark::ids::AppKey;
+use usher_spark::rest::{DriverMetrics, ExecutorSummary};
 
 /// What the driver answers to polls.
 #[derive(Clone, Debug)]
@@ -214,5 +214,5 @@ pub(super) fn listed(groups: Vec<(GroupKey, Group)>) -> Change {
 
 /// Whether a deletion is verified by the driver's view, in which this executor must not be registered.
 pub(super) fn not_registered(deletion: &Recover, id: u64) -> bool {
-    matches!(&deletion.check, spark_usher::planning::Check::NotRegistered(_, of) if *of == id)
+    matches!(&deletion.check, usher_core::planning::Check::NotRegistered(_, of) if *of == id)
 }

@@ -1,7 +1,7 @@
 //! Since when an application lacks executors, and its PodGroups in the report.
 
 use super::*;
-use spark_usher::views::{self, AppReport};
+use usher_report::views::{self, AppReport};
 
 fn report(scene: &Scene) -> AppReport {
     let now = scene.harness.now().wall;

@@ -1,10 +1,10 @@
 //! Why executors wait: of all that is said, the message that decides.
 
 use super::*;
-use spark_usher::controller::{Lookup, LookupResult};
-use spark_usher::gang::{GangScheduler, messages};
-use spark_usher::snapshot::{Node, Watched};
-use spark_usher::views::{self, AppReport};
+use usher_core::controller::{Lookup, LookupResult};
+use usher_core::gang::{GangScheduler, messages};
+use usher_core::snapshot::{Node, Watched};
+use usher_report::views::{self, AppReport};
 
 fn report(scene: &Scene) -> AppReport {
     let now = scene.harness.now().wall;

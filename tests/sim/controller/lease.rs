@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use spark_usher::leader::{DEFERENCE, LeaseRecord, Observed, Step, step};
-use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
+use usher_core::leader::{DEFERENCE, LeaseRecord, Observed, Step, step};
+use usher_core::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 
 use super::replica::{LEASE, Request};
 use super::truth::Lease;

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 use crate::support::rng::Rng;
 use cluster::{App, Kind};
 use replica::{Replica, Request};
-use spark_usher::lifecycle::Exit;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::policy::{Finished, Lifecycle, Policies, RecoveryRule};
-use spark_usher::time::Now;
 use truth::{Answered, NAMESPACE, Pod, Role, Truth, wall};
+use usher_core::lifecycle::Exit;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::policy::{Finished, Lifecycle, Policies, RecoveryRule};
+use usher_spark::time::Now;
 
 /// Applications change until this time.
 const CHANGES_END: Duration = Duration::from_secs(240);

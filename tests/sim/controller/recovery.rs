@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spark_usher::controller::{DriverAnswer, PollError};
-use spark_usher::drivers::DriverPoll;
-use spark_usher::ownership::contradiction::{self, Contradiction, Reads, ToRead};
-use spark_usher::planning::Check;
-use spark_usher::planning::{Action, Recover};
-use spark_usher::policy::{Budget, DriverAccess, DriverViews, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
-use spark_usher::reason::Reason;
-use spark_usher::spark::ids::PodIdentity;
-use spark_usher::spark::rest::{DriverMetrics, ExecutorSummary};
+use usher_core::controller::{DriverAnswer, PollError};
+use usher_core::drivers::DriverPoll;
+use usher_core::ownership::contradiction::{self, Contradiction, Reads, ToRead};
+use usher_core::planning::Check;
+use usher_core::planning::{Action, Recover};
+use usher_core::policy::{Budget, DriverAccess, DriverViews, Finished, Mode, Recovery, RecoveryRule, RuleSettings};
+use usher_core::reason::Reason;
+use usher_spark::ids::PodIdentity;
+use usher_spark::rest::{DriverMetrics, ExecutorSummary};
 
 use super::cluster::{App, Kind};
 use super::replica::Write;
@@ -495,7 +495,7 @@ impl Sim {
         let controller = self.replicas[leader].controller.as_ref().unwrap();
         let mut unnamed = None;
         for app in &self.apps {
-            let key = spark_usher::spark::ids::AppKey::new(super::truth::NAMESPACE, &format!("spark-{}", app.number));
+            let key = usher_spark::ids::AppKey::new(super::truth::NAMESPACE, &format!("spark-{}", app.number));
             let report = controller.recovery().of(&key).cloned().unwrap_or_default();
             let is_named = |rule, uid: &str| {
                 self.policies.recovery.rule(rule).mode == Mode::Off

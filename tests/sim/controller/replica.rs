@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use spark_usher::controller::{Controller, DriverAnswer, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
-use spark_usher::drivers::DriverPoll;
-use spark_usher::leader::{LeaderState, Observed, may_act_until};
-use spark_usher::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
-use spark_usher::planning::{Action, Cleanup};
-use spark_usher::policy::RecoveryRule;
-use spark_usher::recovery::budget::Attempt;
-use spark_usher::snapshot::{
+use usher_core::controller::{Controller, DriverAnswer, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
+use usher_core::drivers::DriverPoll;
+use usher_core::leader::{LeaderState, Observed, may_act_until};
+use usher_core::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
+use usher_core::planning::{Action, Cleanup};
+use usher_core::policy::RecoveryRule;
+use usher_core::recovery::budget::Attempt;
+use usher_core::snapshot::{
     Change, Conf, DriverViewKey, Listed, ObservedPod, PodChange, RelatedChange, ServedApis, Watched,
 };
-use spark_usher::spark::conf::AppConf;
-use spark_usher::spark::ids::{PodKey, is_newer};
+use usher_spark::conf::AppConf;
+use usher_spark::ids::{PodKey, is_newer};
 
 use super::truth::{Answered, Lease, NAMESPACE};
 use super::{Event, Sim};

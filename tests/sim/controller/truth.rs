@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use spark_usher::gang;
-use spark_usher::lifecycle::checkpoint::Checkpoint;
-use spark_usher::snapshot::{DriverPod, ObservedPod};
-use spark_usher::spark::pod::Pod as Facts;
+use usher_core::gang;
+use usher_core::lifecycle::checkpoint::Checkpoint;
+use usher_core::snapshot::{DriverPod, ObservedPod};
+use usher_spark::pod::Pod as Facts;
 
 use super::recovery::Fault;
 

@@ -10,10 +10,10 @@ use axum::Router;
 use kube::Client;
 use kube::core::Status;
 use serde_json::{Value, json};
-use spark_usher::policy::{Finished, Lifecycle, Policies};
-use spark_usher::sandbox::{InProcess, Options, Pods};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use usher_core::policy::{Finished, Lifecycle, Policies};
+use usher_sandbox::{InProcess, Options, Pods};
 
 use super::apps::{App, ExecutorHistory, GRACE, Later};
 use super::connection::{Connection, Unstreamed, Write, get};

@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::Method;
 use serde_json::Value;
-use spark_usher::lifecycle::cause::Cause;
-use spark_usher::policy::{Finished, Lifecycle};
 use tokio::time::Instant;
+use usher_core::lifecycle::cause::Cause;
+use usher_core::policy::{Finished, Lifecycle};
 
 use super::apps::{App, ExecutorHistory, Kind};
 use super::cluster::SimCluster;

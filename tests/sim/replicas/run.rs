@@ -14,10 +14,10 @@ use super::log::{ExitLog, Report};
 use crate::support::{only, policy};
 use jiff::Timestamp;
 use serde_json::json;
-use spark_usher::policy::Lifecycle;
-use spark_usher::runtime::{clock, random};
 use tokio::time::Instant;
 use tracing_subscriber::layer::SubscriberExt;
+use usher_core::policy::Lifecycle;
+use usher_net::runtime::{clock, random};
 
 /// Runs one history; returns its violations and the history.
 pub fn run_history(seed: u64) -> (Vec<String>, Vec<String>) {

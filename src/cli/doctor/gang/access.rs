@@ -5,8 +5,8 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 
 use crate::cli::doctor::finding::Finding;
-use crate::cluster::client::Brief;
-use crate::gang::GangScheduler;
+use usher_core::gang::GangScheduler;
+use usher_kube::client::Brief;
 
 /// A permission: a verb on a resource of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::json::{at, list, text};
-use crate::spark::pod::{Body, Pod};
-use crate::spark::quantity::Quantity;
-use crate::spark::resources;
+use usher_spark::json::{at, list, text};
+use usher_spark::pod::{Body, Pod};
+use usher_spark::quantity::Quantity;
+use usher_spark::resources;
 
 /// Label by which a pod selects one node.
 pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";

@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 
 use super::finding::{Finding, Grade};
 use crate::cli::output::{FAILED, OK, Output, block_on, failed};
-use crate::cluster::client;
-use crate::gang::GangScheduler;
-use crate::runtime::random;
-use crate::runtime::shutdown::Signals;
+use usher_core::gang::GangScheduler;
+use usher_kube::client;
+use usher_net::runtime::random;
+use usher_net::runtime::shutdown::Signals;
 
 use super::finding;
 use super::target::Target;
@@ -127,7 +127,7 @@ async fn examine(
     let mut stage = Stage {
         client: client::of(config.clone())?.client,
         config,
-        setup: Setup::of("", &crate::gang::NONE, None, &[]),
+        setup: Setup::of("", &usher_core::gang::NONE, None, &[]),
         namespace: namespace.to_owned(),
         run: random::hex(4),
         image: args.image.clone(),

@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use super::plan::MEMBERS;
-use crate::annotations;
-use crate::json::{map_mut, set};
-use crate::spark::labels;
+use usher_core::annotations;
+use usher_spark::json::{map_mut, set};
+use usher_spark::labels;
 
 /// Label: created by the doctor.
 pub(super) const MADE_BY: &str = "spark-usher-doctor";

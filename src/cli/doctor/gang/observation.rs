@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::plan::Setup;
-use crate::annotations;
-use crate::gang::{GroupKeyField, Membership, Shape};
-use crate::json::{at, entries, list, text};
-use crate::snapshot::group_size;
-use crate::spark::labels;
+use usher_core::annotations;
+use usher_core::gang::{GroupKeyField, Membership, Shape};
+use usher_core::snapshot::group_size;
+use usher_spark::json::{at, entries, list, text};
+use usher_spark::labels;
 
 /// Pods and PodGroup of one poll.
 #[derive(Clone, Debug, Default)]
@@ -172,8 +172,8 @@ pub(super) fn notes(pod: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gang::GangScheduler;
     use serde_json::json;
+    use usher_core::gang::GangScheduler;
 
     fn setup(kind: &str) -> Setup {
         let scheduler = GangScheduler::of_kind(kind).unwrap();

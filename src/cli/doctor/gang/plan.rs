@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::annotations::{self, Override};
-use crate::gang::{GangScheduler, GroupKeyField, Membership, Shape};
-use crate::policy::Policy;
-use crate::policy::overrides::Effective;
-use crate::snapshot::GroupApi;
+use usher_core::annotations::{self, Override};
+use usher_core::gang::{GangScheduler, GroupKeyField, Membership, Shape};
+use usher_core::policy::Policy;
+use usher_core::policy::overrides::Effective;
+use usher_core::snapshot::GroupApi;
 
 /// Number of members of each gang.
 pub(super) const MEMBERS: u32 = 3;
@@ -198,9 +198,9 @@ fn lowers(policy: &Policy) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::annotations::Overrides;
-    use crate::config;
-    use crate::policy::overrides::{Source, resolve};
+    use usher_core::annotations::Overrides;
+    use usher_core::config;
+    use usher_core::policy::overrides::{Source, resolve};
 
     fn setup(policy: &str, served: &str) -> Setup {
         let config = config::from_text(&format!(

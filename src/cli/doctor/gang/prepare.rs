@@ -10,18 +10,18 @@ use super::objects::{self, App};
 use super::plan::Setup;
 use super::stage::Stop;
 use super::{access, observation};
-use crate::annotations::Overrides;
 use crate::cli::doctor::finding::{Finding, Grade};
 use crate::cli::doctor::gather;
 use crate::cli::doctor::gather::Policy as PolicyFile;
-use crate::cluster::client::Brief;
-use crate::cluster::view::resource;
-use crate::config;
-use crate::gang::{self, GangScheduler};
-use crate::policy::overrides::{self, Effective, Source};
-use crate::policy::{Policies, Policy};
-use crate::snapshot::Namespace;
-use crate::spark::pod::Pod;
+use usher_core::annotations::Overrides;
+use usher_core::config;
+use usher_core::gang::{self, GangScheduler};
+use usher_core::policy::overrides::{self, Effective, Source};
+use usher_core::policy::{Policies, Policy};
+use usher_core::snapshot::Namespace;
+use usher_kube::client::Brief;
+use usher_kube::view::resource;
+use usher_spark::pod::Pod;
 
 /// Findings of the preparation, and whether scenarios can run.
 pub(super) struct Prepared {
@@ -65,7 +65,8 @@ async fn inspect(
     leftovers(asked, out).await;
     let file = policies(asked, out).await?;
     let driver = asked.app.driver();
-    let annotation = |key: &str| crate::json::at(&driver, &["metadata", "annotations", key]).and_then(Value::as_str);
+    let annotation =
+        |key: &str| usher_spark::json::at(&driver, &["metadata", "annotations", key]).and_then(Value::as_str);
     let of_driver = Overrides::read(annotation);
     let chosen = file.as_ref().and_then(|policies| choose(policies, namespace, &known, &driver));
     let chosen = chosen.map(|policy| (policy, effective(policy, &of_driver, &known.overrides)));

@@ -7,7 +7,7 @@ use super::observation::{self, Observation};
 use super::plan::{MEMBERS, Scenario};
 use super::stage::{Driver, Reached, Stage, Stop};
 use super::table::{Row, Seen, Verdict};
-use crate::runtime::clock;
+use usher_net::runtime::clock;
 
 const ALL: usize = MEMBERS as usize;
 

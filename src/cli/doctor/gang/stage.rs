@@ -15,12 +15,12 @@ use super::objects::{self, App};
 use super::observation::{self, Observation};
 use super::plan::{MEMBERS, Setup};
 use super::table::Seen;
-use crate::annotations;
-use crate::cluster::client::{Brief, by_token};
-use crate::cluster::view::resource;
-use crate::json::{at, text};
-use crate::runtime::clock;
-use crate::spark::labels;
+use usher_core::annotations;
+use usher_kube::client::{Brief, by_token};
+use usher_kube::view::resource;
+use usher_net::runtime::clock;
+use usher_spark::json::{at, text};
+use usher_spark::labels;
 
 /// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

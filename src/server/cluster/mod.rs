@@ -1,0 +1,33 @@
+//! The edge to the API server: the watches and reads that feed the snapshot, and the writes that plans request.
+//!
+//! [`controller`] is the only writer of the snapshot, in every replica. Writes require a [`lease::Leadership`], which only the
+//! lease task creates; the exceptions are the Lease itself and a new signing key.
+
+pub mod account;
+pub mod apply;
+pub mod certificates;
+pub mod controller;
+mod discovery;
+pub mod driver_api;
+mod evidence;
+mod forbidden;
+mod group_refused;
+pub mod labelled;
+pub mod leader_forward;
+pub mod lease;
+pub mod list;
+pub mod lookups;
+mod messages;
+pub mod metrics;
+pub mod namespace_metrics;
+pub mod policies;
+mod poll;
+pub mod progress;
+mod recorder;
+mod recover;
+pub mod replica;
+mod report;
+pub mod signing;
+pub mod snapshot_metrics;
+pub mod vouching;
+mod watch;
