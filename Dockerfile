@@ -12,7 +12,7 @@ COPY Cargo.toml Cargo.lock rust-toolchain.toml ./
 COPY benches benches
 COPY src src
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
-    cargo build --profile dist --no-default-features --locked --bin spark-usher && cp target/dist/spark-usher /spark-usher
+    cargo build --release --no-default-features --locked --bin spark-usher && cp target/release/spark-usher /spark-usher
 
 FROM scratch
 LABEL org.opencontainers.image.title="spark-usher" \

@@ -18,7 +18,7 @@ lint:
 
 # The webhook and the controller on an in-memory Kubernetes API
 demo *ARGS:
-    cargo run --release -- demo {{ARGS}}
+    cargo run -- demo {{ARGS}}
 
 # Writes what is generated: the tables of docs/, the chart's README, schema and admission policies
 generate:
@@ -32,7 +32,7 @@ bench NAME:
 
 # Histories of a simulated cluster; each prints its seed where it fails
 simulate SEEDS="10000":
-    SEEDS={{SEEDS}} cargo test --profile dist --test sim controller::run::histories
+    SEEDS={{SEEDS}} cargo test --release --test sim controller::run::histories
 
 # Mutation tests of the modules that decide: admission, gang, ownership
 mutants *ARGS:
@@ -40,7 +40,7 @@ mutants *ARGS:
 
 # The program as it is in the image
 dist:
-    cargo build --profile dist --no-default-features --locked --bin spark-usher
+    cargo build --release --no-default-features --locked --bin spark-usher
 
 # The image, for this machine's architecture
 image TAG="spark-usher":

@@ -1,10 +1,13 @@
-//! The command line: parse, install the crypto provider, run, exit code.
+//! spark-usher: an admission webhook, a controller and a command line for the executor pods of Apache Spark on Kubernetes.
+//!
+//! This is the command line, which has every command in [`cli`]. `docs/architecture.md` is the map of the crates that it consists of.
+
+mod cli;
 
 use std::hash::RandomState;
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
-use spark_usher::cli;
 use usher_net::tls;
 use usher_spark::hash;
 

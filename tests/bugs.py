@@ -25,7 +25,7 @@ COPY = ROOT / "target/bugs"
 BUGS = "tests/sim/bugs.toml"
 # What the tests read. The program itself is not built: it would replace target/debug/spark-usher.
 COPIED = ["src", "tests/sim", "tests/it/recovery", "tests/support"]
-PROGRAM = "src/main.rs"
+PROGRAM = ("src/main.rs", "src/cli/")
 GROUPS = {
     "core": "The bugs that simulated histories of the core find.",
     "rules": "The bugs that the tests of the recovery rules find.",
@@ -36,6 +36,8 @@ GROUPS = {
 # The simulation, with no bug injected, and the search. The tests of the recovery rules run elsewhere.
 SIMULATION = ["controller::", "nodes::", "replicas::"]
 SEARCH = "bugs::"
+# The switches stand in the crate that all others use.
+MODULE = "usher_spark::injected_bugs"
 
 
 class Failed(Exception):
@@ -55,7 +57,7 @@ def word_edges(text):
 def switched(edit, replaced):
     """What stands in the copy instead of the text that an edit replaces."""
     new = edit["new"].strip()
-    switch = f"crate::injected_bugs::injected(crate::injected_bugs::Bug::{edit['bug']})"
+    switch = f"{MODULE}::injected({MODULE}::Bug::{edit['bug']})"
     if re.search(r"\bBUG\b", new):
         if re.search(r'"[^"\n]*\bBUG\b[^"\n]*"', new):
             raise Failed("its new text has BUG in a string")
@@ -74,7 +76,7 @@ def inject(text, edits):
     not apply. The text in «» must be a whole operand: `a + «b * c»`, not `a - «b + c»`.
 
     >>> edit = lambda old, new: {"bug": "B", "old": old, "new": new}
-    >>> switch = "crate::injected_bugs::injected(crate::injected_bugs::Bug::B)"
+    >>> switch = "usher_spark::injected_bugs::injected(usher_spark::injected_bugs::Bug::B)"
     >>> inject("if a && b {", [edit("if «a» &&", "true")])[0] == f"if (if {switch} {{ true }} else {{ a }}) && b {{"
     True
     >>> inject("{\\n    f();\\n}", [edit("{\\n«f();»", "")])[0] == f"{{\\n    if {switch} {{ }} else {{ f(); }}\\n}}"
@@ -139,8 +141,8 @@ def edits_of(groups):
                 expected = {"file", "old", "new"} | ({"what"} if number == 0 else set())
                 if set(edit) != expected or not all(isinstance(value, str) for value in edit.values()):
                     raise Failed(f"{BUGS}: edit {number + 1} of {bug} has {sorted(edit)}, expected texts {sorted(expected)}")
-                if not edit["file"].startswith("src/") or edit["file"] == PROGRAM:
-                    raise Failed(f"{BUGS}: {bug}: {edit['file']} is no file of the library, expected src/…")
+                if not re.match("src/[a-z]+/", edit["file"]) or edit["file"].startswith(PROGRAM):
+                    raise Failed(f"{BUGS}: {bug}: {edit['file']} is no file of a library, expected src/CRATE/…")
                 by_file.setdefault(edit["file"], []).append({"bug": bug, **edit})
             bugs[group][bug] = edits[0]["what"]
             if "\n" in edits[0]["what"]:
@@ -182,13 +184,15 @@ pub fn injected(bug: Bug) -> bool {{
 
 
 def manifest():
-    """The package with its library and one test."""
+    """The workspace, with one test of the package."""
     text = read("Cargo.toml")
     # Tables of targets, up to the next table.
     text = re.sub(r"^\[\[(bin|test|bench)\]\]\n(?:(?!\[).*\n?)*", "", text, flags=re.M)
     text = text.replace("[package]\n", "[package]\nautobins = false\nautotests = false\nautobenches = false\nautoexamples = false\n", 1)
     # Built more slowly, the histories run several times as fast. Checks of overflow and debug_assert stay.
-    return text + '\n[[test]]\nname = "bugs"\npath = "tests/sim/main.rs"\n\n[profile.dev.package.spark-usher]\ndebug = false\nopt-level = 1\n\n[workspace]\n'
+    crates = ["spark-usher", *re.findall(r"^(usher-\w+) = \{ path", text, flags=re.M)]
+    profiles = "".join(f"\n[profile.dev.package.{name}]\ndebug = false\nopt-level = 1\n" for name in crates)
+    return text + '\n[[test]]\nname = "bugs"\npath = "tests/sim/main.rs"\n' + profiles
 
 
 def files():
@@ -199,11 +203,11 @@ def files():
         by_file, bugs = edits_of(tomllib.loads(read(BUGS)))
     except tomllib.TOMLDecodeError as error:
         raise Failed(f"{BUGS}: {error}") from None
-    copy = {"Cargo.toml": manifest(), "Cargo.lock": read("Cargo.lock"), "src/injected_bugs.rs": switches(bugs)}
+    copy = {"Cargo.toml": manifest(), "Cargo.lock": read("Cargo.lock"), "src/spark/injected_bugs.rs": switches(bugs)}
     for path in sorted(path for folder in COPIED for path in (ROOT / folder).rglob("*")):
         if path.is_file() and not path.name.startswith(".") and not path.name.endswith("~"):
             copy[str(path.relative_to(ROOT))] = read(path.relative_to(ROOT))
-    del copy[PROGRAM]
+    copy = {name: text for name, text in copy.items() if not name.startswith(PROGRAM)}
     failed = []
     for name, edits in by_file.items():
         if name not in copy:
@@ -215,7 +219,9 @@ def files():
         raise Failed(f"edits of {BUGS} do not apply:\n" + "\n".join(failed))
     # The switches leave parentheses and names without a use.
     copy["tests/sim/main.rs"] += '\nmod bugs;\n#[path = "../it/recovery/mod.rs"]\nmod recovery;\n'
-    copy["src/lib.rs"] = "#![allow(unused)]\n" + copy["src/lib.rs"] + "\npub mod injected_bugs;\n"
+    for name in [name for name in copy if re.fullmatch("src/[a-z]+/lib.rs", name)]:
+        copy[name] = "#![allow(unused)]\n" + copy[name]
+    copy["src/spark/lib.rs"] += "\nextern crate self as usher_spark;\npub mod injected_bugs;\n"
     return copy, [bug for group in bugs.values() for bug in group]
 
 

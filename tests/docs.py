@@ -73,7 +73,7 @@ PLACEHOLDERS = {
     "APP": "nightly-etl", "ACCOUNT": "default", "NAME": "nightly-etl", "ID": "spark-0a1b2c", "NODE": "node-1", "FILE": "policy.yaml", "FOLDER": "pages",
     "USER": "system:serviceaccount:spark-usher:spark-usher", "RELEASE": "spark-usher", "LEADER": "spark-usher-0",
     "URL": "http://127.0.0.1:6060", "xdg-open": "curl -fsS",
-    "cargo run --release --": "spark-usher",
+    "cargo run --": "spark-usher",
     "https://HOST:6443": "http://127.0.0.1:8001",
     "charts/spark-usher": str(ROOT / "charts/spark-usher"),
     "helm install …": f"helm template spark-usher {ROOT}/charts/spark-usher",

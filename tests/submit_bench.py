@@ -2,7 +2,7 @@
 """How long `spark-usher submit` and the real spark-submit take on the same API endpoint, and how much memory: by turns, in one run.
 Not a test: it prints figures beside their limits.
 
-    cargo build --profile dist && python3 tests/submit_bench.py [--spark VERSION]
+    cargo build --release && python3 tests/submit_bench.py [--spark VERSION]
 
 The endpoint is `spark-usher sandbox`. Spark is downloaded from PyPI (`pyspark`, 450 MB) to --cache if it is missing. Requires Java 17."""
 
@@ -32,7 +32,7 @@ def measured(command, env):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--usher", default=ROOT / "target/dist/spark-usher")
+    parser.add_argument("--usher", default=ROOT / "target/release/spark-usher")
     parser.add_argument("--spark", default="4.3.0")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path.home() / ".cache/spark-usher")

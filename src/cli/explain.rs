@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::output::{FAILED, OK, Output, UNREADABLE, no_names, plain};
 use usher_core::admission::{self, Decision, Operation, ValidationContext};
 use usher_core::annotations::Overrides;
-use usher_core::config::{self, Config};
+use usher_core::config::Config;
 use usher_core::gang;
 use usher_core::policy::Validate;
 use usher_core::snapshot::{
@@ -90,7 +90,7 @@ struct Explained {
 fn explain(args: &Args) -> Result<Explained, String> {
     let text = super::input::read(&args.file)?;
     let config = match &args.config {
-        Some(path) => config::from_path(path).map_err(|error| format!("{}: {error}", path.display()))?,
+        Some(path) => super::input::policy_file(path).map_err(|error| format!("{}: {error}", path.display()))?,
         None => Config::default(),
     };
     let snapshot = match &args.pods {

@@ -54,7 +54,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 /// executors.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -106,7 +106,7 @@ enum Command {
 
 impl Cli {
     /// Parses the arguments of this process. Help, errors, and completions for kubectl end it.
-    pub fn of_process() -> Cli {
+    pub(crate) fn of_process() -> Cli {
         completion::for_shell(Cli::of_program);
         let mut command = Cli::of_program();
         if program::completes_for_kubectl() {
@@ -124,7 +124,7 @@ impl Cli {
     }
 
     /// Runs the command.
-    pub fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> ExitCode {
         // Not locked: other threads write the log to standard error, too.
         let (mut out, mut err) = (io::stdout(), io::stderr());
         let code = match self.command {

@@ -10,7 +10,7 @@ use kube::core::Selector;
 use serde_json::{Value, json};
 
 use super::output::{FAILED, OK, UNREADABLE};
-use usher_core::config::{self, Config};
+use usher_core::config::Config;
 use usher_core::manifests::installation::except;
 use usher_core::manifests::{creator_policy, fallback_policy, validating_policy};
 use usher_spark::text::is_dns_label;
@@ -74,7 +74,7 @@ pub(super) fn requirements(text: &str) -> Result<Namespaces, String> {
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     let config = match &args.config {
         None => Config::default(),
-        Some(path) => match config::from_path(path) {
+        Some(path) => match super::input::policy_file(path) {
             Ok(config) => config,
             Err(error) => {
                 writeln!(err, "error: {}: {error}", path.display())?;

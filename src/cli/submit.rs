@@ -17,7 +17,6 @@ use super::spark_compatible;
 use super::submit_help::{self, AFTER};
 use super::submit_options::{DryRun, Format, Own};
 use crate::cli::upload::{Uploaded, upload};
-use usher_core::config;
 use usher_core::policy::Policies;
 use usher_core::snapshot::Namespace;
 use usher_kube::access::Access;
@@ -142,7 +141,7 @@ pub(super) fn run(
 async fn submitted(options: Options, own: Own, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
     let (request, found) = Request::read(options, own, err).await?;
     let (format, submission) = (request.own.format, &request.submission);
-    let config = request.own.policy.as_deref().map(config::from_path).transpose();
+    let config = request.own.policy.as_deref().map(super::input::policy_file).transpose();
     let config = config.map_err(|error| SubmitError::expected(&format!("a policy file after --policy: {error}")))?;
     let policies = config.map(|config| config.policies);
     if request.own.dry_run == Some(DryRun::Client) {

@@ -1,77 +1,32 @@
-//! The order of the modules, checked in the sources: which modules a module may use, and what the core must not use.
+//! What Cargo cannot see: the crates that decide use no clock, environment, file or thread, the files of a crate form no cycle, tasks are
+//! spawned in one place, and files stay short. The order of the crates is in their `Cargo.toml`.
 
 use std::path::{Path, PathBuf};
 
 use crate::support::module_graph::{Graph, code, sources};
 
-/// The ranks of the modules. A module may use itself and modules of a lower rank, no others.
-const RANKS: &[(&str, u32)] = &[
-    ("hash", 0),
-    ("text", 0),
-    ("time", 0),
-    ("json", 0),
-    ("spark", 1),
-    ("annotations", 2),
-    ("signature", 3),
-    ("snapshot", 4),
-    ("reason", 5),
-    ("gang", 6),
-    ("policy", 7),
-    ("ownership", 8),
-    ("admission", 9),
-    ("manifests", 9),
-    ("leader", 9),
-    ("submit", 9),
-    ("lifecycle", 10),
-    ("drivers", 10),
-    ("planning", 11),
-    ("nodes", 11),
-    ("recovery", 12),
-    ("recorder", 13),
-    ("views", 13),
-    ("reconcile", 13),
-    ("ui", 14),
-    ("submission", 14),
-    ("controller", 14),
-    // The edge.
-    ("runtime", 20),
-    ("telemetry", 21),
-    ("tls", 22),
-    ("config", 23),
-    ("http", 24),
-    ("cluster", 24),
-    ("sandbox", 25),
-    ("app", 26),
-    ("cli", 27),
-];
-/// Everything below this rank is the core.
-const EDGE: u32 = 20;
-/// Names that the core must not contain: runtimes, clients, clocks, the environment, files, logs.
+/// The crates that decide and describe: functions from facts to values. `submit` is one of them but for its module `api`.
+const PURE: &[&str] = &["spark", "core", "report", "submit"];
+/// Names that they must not contain: clocks, the environment, files, the network, threads, randomness.
 const IMPURE: &[&str] = &[
-    "tokio",
-    "axum",
-    "hyper",
-    "reqwest",
-    "rustls",
-    "tracing",
-    "prometheus",
-    "kube::Client",
-    "kube::Api",
-    "kube::runtime",
     "std::env",
     "std::fs",
     "std::net::Tcp",
+    "std::net::Udp",
     "std::process",
     "std::thread",
     "SystemTime",
     "Instant::now",
     "Timestamp::now",
+    "Zoned::now",
     "async fn",
     ".await",
     "println!",
-    "eprintln!",
-    "rand::",
-    "random",
+    "SystemRandom",
+    "tokio::",
+    "tracing::",
+    "kube::Client",
+    "usher_net::",
 ];
 /// The maximum number of lines of a file.
 const MAX_LINES: usize = 700;
@@ -80,46 +35,25 @@ fn src() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// The module that a file belongs to; `None` for `lib.rs` and `main.rs`.
-fn module(path: &Path) -> Option<String> {
-    let relative = path.strip_prefix(src()).unwrap();
-    let first = relative.components().next().unwrap().as_os_str().to_str().unwrap();
-    let name = first.strip_suffix(".rs").unwrap_or(first);
-    (name != "lib" && name != "main").then(|| name.to_owned())
-}
-
-fn rank(module: &str) -> u32 {
-    let found = RANKS.iter().find(|(name, _)| *name == module);
-    found
-        .unwrap_or_else(|| panic!("src/{module} has no rank: expected it in tests/it/architecture.rs and src/lib.rs"))
-        .1
-}
-
-#[test]
-fn modules_use_only_lower_ranked_modules() {
-    let mut wrong = Vec::new();
-    // Files of tests are compiled for tests only.
-    let is_test = |path: &PathBuf| path.ends_with("tests.rs");
-    for path in sources(&src()).into_iter().filter(|path| !is_test(path)) {
-        let Some(own) = module(&path) else { continue };
-        for used in code(&path).split("crate::").skip(1) {
-            let name: String = used.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
-            if !name.is_empty() && name != own && rank(&name) >= rank(&own) {
-                wrong.push(format!("{} uses crate::{name}", path.display()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+/// The folders of the crates, and that of the program.
+fn crates() -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(src()).unwrap().map(|entry| entry.unwrap().path());
+    let mut all: Vec<PathBuf> = folders.filter(|path| path.join("Cargo.toml").is_file()).collect();
+    assert!(all.len() > 5 && PURE.iter().all(|name| all.contains(&src().join(name))), "{all:?}");
+    all.push(src());
+    all
 }
 
 #[test]
 fn source_files_form_no_cycles() {
-    let graph = Graph::read(&src());
+    let graph = Graph::read(&src().join("core"));
     // The graph contains a known use, so it was read from the sources.
     let name = |path: &str| -> Vec<String> { path.split("::").map(str::to_owned).collect() };
     assert!(graph.uses[&name("admission::mutate")].contains(&name("ownership::resolve")));
-    let cycles: Vec<String> = graph.cycles().iter().map(|module| module.join("::")).collect();
-    assert!(cycles.is_empty(), "these files form cycles: {}", cycles.join(", "));
+    for folder in crates() {
+        let cycles: Vec<String> = Graph::read(&folder).cycles().iter().map(|module| module.join("::")).collect();
+        assert!(cycles.is_empty(), "{}: these files form cycles: {}", folder.display(), cycles.join(", "));
+    }
 }
 
 #[test]
@@ -144,18 +78,25 @@ fn cycle_through_re_export_or_child_module_is_detected() {
 }
 
 #[test]
-fn core_uses_no_runtime_client_clock_or_io() {
+fn pure_crates_use_no_clock_environment_file_or_thread() {
     let mut wrong = Vec::new();
-    for path in sources(&src()) {
-        if module(&path).is_none_or(|module| rank(&module) >= EDGE) {
-            continue;
-        }
+    let may = |path: &PathBuf| path.ends_with("test_time.rs") || path.starts_with(src().join("submit/api"));
+    for path in PURE.iter().flat_map(|name| sources(&src().join(name))).filter(|path| !may(path)) {
         let code = code(&path);
         wrong.extend(
             IMPURE.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: {word}", path.display())),
         );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn listeners_and_client_of_the_server_never_use_each_other() {
+    for (folder, other) in [("http", "crate::cluster"), ("cluster", "crate::http")] {
+        for path in sources(&src().join("server").join(folder)) {
+            assert!(!code(&path).contains(other), "{} uses {other}", path.display());
+        }
+    }
 }
 
 #[test]
@@ -179,13 +120,13 @@ fn source_files_stay_within_maximum_length() {
 }
 
 #[test]
-fn lib_rs_declares_and_documents_every_module() {
-    let map = std::fs::read_to_string(src().join("lib.rs")).unwrap();
-    for (name, _) in RANKS {
-        assert!(map.contains(&format!("pub mod {name};")), "src/lib.rs declares no module {name}");
-        assert!(map.contains(&format!("[`{name}`]")), "{name} is not in the table of src/lib.rs");
-    }
+fn documentation_has_no_code_that_tests_would_run() {
+    // tests/run has no `cargo test --doc`: its pass over every crate takes a minute for nothing.
     for path in sources(&src()) {
-        module(&path).map(|name| rank(&name));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let fences = text.lines().map(str::trim_start).filter_map(|line| line.strip_prefix("//")?.split_once("```"));
+        for (_, language) in fences.step_by(2) {
+            assert!(!language.is_empty() && language != "rust", "{}: expected ```text", path.display());
+        }
     }
 }

@@ -93,10 +93,18 @@ fn documented_test_binaries_exist() {
     assert!(count > 8, "{count} commands");
 }
 
-/// All sources of a module of `src`, and the rest of a path that begins with it: `gang::TABLE` is in `src/core/gang`.
+/// All sources of a module of a crate, and the rest of a path that begins with it: `gang::TABLE` is in `src/core/gang`. A path may begin with
+/// the name of the crate.
 fn module<'p>(src: &Path, path: &'p str) -> (String, Vec<&'p str>) {
+    let crates = std::fs::read_dir(src).unwrap().map(|entry| entry.unwrap().path());
+    let crates = crates.filter(|path| path.join("Cargo.toml").is_file()).chain([src.to_owned()]);
+    let found = crates.map(|folder| module_of(&folder, path));
+    found.min_by_key(|(text, rest)| (rest.len(), text.is_empty())).unwrap()
+}
+
+fn module_of<'p>(folder: &Path, path: &'p str) -> (String, Vec<&'p str>) {
     let mut rest: Vec<&str> = path.split("::").collect();
-    let mut at = src.to_owned();
+    let mut at = folder.to_owned();
     let is_module = |at: &Path, name: &str| at.join(name).is_dir() || at.join(format!("{name}.rs")).is_file();
     while !rest.is_empty() && is_module(&at, rest[0]) {
         at.push(rest.remove(0));

@@ -13,7 +13,7 @@ use std::panic::catch_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use spark_usher::injected_bugs::{Bug, inject};
+use usher_spark::injected_bugs::{Bug, inject};
 
 use crate::{controller, nodes, recovery, replicas};
 

@@ -1,4 +1,4 @@
-//! The graph of uses between the files of `src`, read from the sources: `use` declarations and paths, through re-exports.
+//! The graph of uses between the files of a crate, read from the sources: `use` declarations and paths, through re-exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -79,9 +79,15 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
+    /// The graph of the crate in a folder, without the crates below it.
     pub(crate) fn read(src: &Path) -> Graph {
+        let is_of_crate = |path: &&PathBuf| {
+            let mut folders = path.ancestors().skip(1).take_while(|folder| *folder != src);
+            !folders.any(|folder| folder.join("Cargo.toml").exists())
+        };
         let files: BTreeMap<Module, String> = sources(src)
             .iter()
+            .filter(is_of_crate)
             .map(|path| (module_of(src, path), code(path)))
             .filter(|(module, _)| !module.is_empty())
             .collect();

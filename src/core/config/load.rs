@@ -2,7 +2,6 @@
 //! used.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,13 +40,6 @@ impl Default for Config {
     fn default() -> Self {
         Config { policies: Arc::new(Policies::default()), settings: Settings::default(), warnings: Vec::new() }
     }
-}
-
-/// Reads and validates a file.
-pub fn from_path(path: &Path) -> Result<Config, BadConfig> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| BadConfig::Unreadable { path: path.display().to_string(), source })?;
-    from_text(&text)
 }
 
 /// Validates a text. Of errors in its form it reports the first.

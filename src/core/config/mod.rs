@@ -11,7 +11,7 @@ pub mod recovery;
 mod span;
 mod wrong;
 
-pub use load::{Config, Settings, every_error, from_path, from_text};
+pub use load::{Config, Settings, every_error, from_text};
 pub use span::Span;
 pub use wrong::{BadConfig, Wrong};
 

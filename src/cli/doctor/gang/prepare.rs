@@ -155,7 +155,7 @@ async fn leftovers(asked: &Asked<'_>, out: &mut Vec<Finding>) {
 /// Reads the policy file; `None` if it cannot be read: then the webhook's answer is used instead.
 async fn policies(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Option<Policies>, Enough> {
     let read = match asked.config {
-        Some(path) => config::from_path(path).map_err(|error| format!("{}: {error}", path.display())),
+        Some(path) => crate::cli::input::policy_file(path).map_err(|error| format!("{}: {error}", path.display())),
         None => match gather::installed_policy(asked.client, asked.installed).await {
             Ok(Some(PolicyFile::Text(text))) => config::from_text(&text).map_err(|error| error.to_string()),
             Ok(Some(PolicyFile::None)) => Ok(config::Config::default()),
