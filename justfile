@@ -8,9 +8,9 @@ ci:
 test:
     tests/run
 
-# The unit tests of the library; `just unit admission` runs those of one module
+# The unit tests; `just unit admission` runs those of one module
 unit *FILTER:
-    cargo test --lib --quiet -- {{FILTER}}
+    cargo test --workspace --lib --bins --quiet -- {{FILTER}}
 
 # Formatting, lints, documentation, licenses
 lint:
@@ -39,7 +39,7 @@ mutants *ARGS:
     cargo mutants {{ARGS}}
 
 # The program as it is in the image
-dist:
+release:
     cargo build --release --no-default-features --locked --bin spark-usher
 
 # The image, for this machine's architecture

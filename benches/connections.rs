@@ -65,9 +65,9 @@ async fn run() {
     let cluster = Cluster::start().await;
     let ca = cluster.folder().join("serving.pem").display().to_string();
     let mut arguments = vec!["--self-signed-for", "localhost", "--ca-out", &ca, "--log", "info"];
-    let most = std::env::var("MAX_CONNECTIONS").ok();
-    if let Some(most) = &most {
-        arguments.extend(["--max-connections", most]);
+    let max = std::env::var("MAX_CONNECTIONS").ok();
+    if let Some(max) = &max {
+        arguments.extend(["--max-connections", max]);
     }
     let config = "policies: [{name: batch, scheduler: {type: volcano}, queue: analytics}]";
     let server = Process::start_serving(&arguments, &[], &cluster, "one", config, &cluster.kubeconfig());

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
 
     let names = MAX_NAMESPACES + 1;
     let mut is_within = true;
-    for (name, most) in [
+    for (name, max) in [
         ("spark_usher_executors_lacking", names * ShortageCause::ALL.len()),
         ("spark_usher_shortage_seconds", names),
         ("spark_usher_gang_waiting_seconds", names),
@@ -77,8 +77,8 @@ fn main() -> ExitCode {
     ] {
         let series = text.lines().filter(|line| line.starts_with(&format!("{name}{{"))).count();
         assert!(series > 0, "{name}");
-        is_within &= series <= most;
-        println!("{name:<45} {series:>6} series (limit {most})");
+        is_within &= series <= max;
+        println!("{name:<45} {series:>6} series (limit {max})");
     }
     let all = text.lines().filter(|line| !line.starts_with('#')).count();
     is_within &= took <= LIMIT;

@@ -222,7 +222,7 @@ fn polls() {
         key: DriverViewKey { app: AppKey::new("default", &app(number)), driver: Creator::of_pod("d", "u") },
         pod: PodKey::new("default", "d"),
         uid: "u".into(),
-        most_rows: 1_000_000,
+        max_rows: 1_000_000,
         reads_conf: false,
         address: address.ip().to_string().into(),
         ui: Ui { port: address.port(), ..Ui::default() },

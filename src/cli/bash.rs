@@ -75,14 +75,14 @@ fn completed(
 /// The words of a command line that bash has split at `=` and `:`, which it passes as words of their own.
 pub(super) fn joined(words: &[OsString]) -> Vec<OsString> {
     let mut all: Vec<OsString> = Vec::new();
-    let mut goes_on = false;
+    let mut continues = false;
     for word in words {
         let splits = word == "=" || word == ":";
-        match all.last_mut().filter(|_| splits || goes_on) {
+        match all.last_mut().filter(|_| splits || continues) {
             Some(last) => last.push(word),
             None => all.push(word.clone()),
         }
-        goes_on = splits;
+        continues = splits;
     }
     all
 }

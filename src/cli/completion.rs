@@ -84,8 +84,8 @@ fn candidates(command: Command, words: Vec<OsString>, folder: &Path) -> String {
         let help = help.lines().next().map_or_else(String::new, |line| format!("\t{line}"));
         text += &format!("{}{help}\n", candidate.get_value().to_string_lossy());
     }
-    let goes_on = |word: &OsStr| word.to_string_lossy().ends_with(['=', '/']);
-    let go_on = !shown.is_empty() && shown.iter().all(|candidate| goes_on(candidate.get_value()));
+    let is_incomplete = |word: &OsStr| word.to_string_lossy().ends_with(['=', '/']);
+    let all_incomplete = !shown.is_empty() && shown.iter().all(|candidate| is_incomplete(candidate.get_value()));
     let directive = if go_on { NO_SPACE | NO_FILES } else { NO_FILES };
     text + &format!(":{directive}\n")
 }

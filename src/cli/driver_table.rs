@@ -45,18 +45,18 @@ pub(super) fn lines<'d>(
     let widest = |column: &usize| rows.iter().filter_map(|row| row.get(*column)).map(|cell| cell.chars().count()).max();
     let before = |columns: &[usize]| columns.iter().filter_map(widest).map(|width| width + 2).sum::<usize>();
     // Where there is no room for all: the detail says most, if it says anything.
-    let most: [&[usize]; 4] =
+    let max: [&[usize]; 4] =
         [&[ID, STATE, CREATED, NAME, APP], &[ID, STATE, CREATED, NAME], &[ID, STATE, CREATED], &[ID, STATE]];
     let fits = |columns: &&[usize], detail: usize| before(columns).saturating_add(detail) <= width;
-    let columns = match most
+    let columns = match max
         .into_iter()
         .find(|columns| fits(columns, LEAST_DETAIL))
-        .or(Some(most[3]))
+        .or(Some(max[3]))
         .filter(|columns| fits(columns, SHORTEST_DETAIL))
     {
         Some(columns) => [columns, &[DETAIL]].concat(),
-        None if before(most[2]) <= width + 2 => most[2].to_vec(),
-        None => most[3].to_vec(),
+        None if before(max[2]) <= width + 2 => max[2].to_vec(),
+        None => max[3].to_vec(),
     };
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| columns.iter().filter_map(|column| row.get(*column).cloned()).collect()).collect();

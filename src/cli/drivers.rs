@@ -38,8 +38,8 @@ impl Which {
     pub(super) fn parse(&self) -> Result<Vec<SubmissionId>, String> {
         let ids: Vec<SubmissionId> = self.ids.iter().map(|id| SubmissionId::parse(id)).collect::<Result<_, _>>()?;
         let given = |id: &SubmissionId| Some((id.namespace.clone()?, self.namespace.clone()?));
-        match ids.iter().filter_map(given).find(|(own, other)| own != other) {
-            Some((own, other)) => Err(format!("expected one namespace: the id says {own}, --namespace says {other}")),
+        match ids.iter().filter_map(given).find(|(of_id, other)| of_id != other) {
+            Some((of_id, other)) => Err(format!("expected one namespace: the id says {of_id}, --namespace says {other}")),
             None => Ok(ids),
         }
     }

@@ -117,7 +117,7 @@ fn explain(args: &Args) -> Result<Explained, String> {
 
 /// Context of the validation: no account of our own, and not every namespace.
 fn validation_context(snapshot: &Snapshot) -> ValidationContext<'_> {
-    ValidationContext { snapshot, own: None, settled: true }
+    ValidationContext { snapshot, own_account: None, settled: true }
 }
 
 /// The review with its objects last, as API servers send it: of a large one, only the fields before them are read.

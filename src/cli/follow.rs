@@ -401,13 +401,13 @@ mod tests {
 
     #[test]
     fn exit_code_says_how_the_driver_ended() {
-        for (ended, own, sparks) in [
+        for (ended, code, sparks) in [
             (Ended::Outcome(Outcome::Succeeded), 0, 0),
             (Ended::Outcome(Outcome::Failed), 3, 0),
             (Ended::Outcome(Outcome::Deleted), 4, 0),
             (Ended::Interrupted, 130, 130),
         ] {
-            assert_eq!((ended.code(false), ended.code(true)), (own, sparks));
+            assert_eq!((ended.code(false), ended.code(true)), (code, sparks));
         }
     }
 }

@@ -110,7 +110,7 @@ async fn kill(
         return Ok(UNREADABLE);
     }
     let all = found.runs.into_iter().flat_map(|(_, runs)| runs).chain(found.drivers);
-    // A driver may be named twice, by its application and by itself.
+    // A driver may be named twice, by its application and by its own name.
     let all: BTreeMap<(String, String), DriverStatus> =
         all.map(|driver| ((driver.namespace.clone(), driver.name.clone()), driver)).collect();
     let (drivers, ended): (Vec<DriverStatus>, Vec<_>) = all.into_values().partition(wanted);
@@ -155,7 +155,7 @@ async fn kill(
         };
         let Some((driver, deleted)) = next else { break };
         let id = plain(&driver.submission_id);
-        // Whoever reads the output may stop reading: the deletions go on, and the exit code says how they went.
+        // The reader of the output may have closed it: the deletions continue, and the exit code says how they ended.
         let _ = match deleted {
             Ok(true) => writeln!(out, "{id} deleted"),
             Ok(false) => writeln!(out, "{id} was gone already"),

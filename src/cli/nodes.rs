@@ -24,8 +24,8 @@ pub(super) fn run(args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::R
     let args = &Args { source: args.source.in_namespace(), ..args };
     let name = args.name.as_deref();
     let now = || Now { at: clock::instant(), wall: clock::now() };
-    let own = |snapshot: &_, history: &_| views::nodes(snapshot, history, None, now());
-    match block_on(args.source.query("/debug/nodes", own)) {
+    let local = |snapshot: &_, history: &_| views::nodes(snapshot, history, None, now());
+    match block_on(args.source.query("/debug/nodes", local)) {
         Ok(Found { answer: mut report, caution, by_replica, .. }) => {
             if let Some(caution) = caution {
                 writeln!(err, "warning: {caution}")?;
@@ -60,8 +60,8 @@ const LEFT_OUT: [usize; 3] = [2, 5, 4];
 
 fn all(report: &NodesReport, place: &str, columns: usize, out: &mut dyn Write) -> io::Result<()> {
     if report.nodes.is_empty() {
-        let of = if report.total > 0 { format!(" on any of {} nodes", report.total) } else { String::new() };
-        return writeln!(out, "no executor failed by the fault of a node{of}{place}");
+        let total = if report.total > 0 { format!(" on any of {} nodes", report.total) } else { String::new() };
+        return writeln!(out, "no executor failed by the fault of a node{total}{place}");
     }
     let now = clock::now();
     let head = ["NODE", "STATE", "KUBELET", "FAULTS", "LAST", "SCHEDULERS", "EXCLUDED"].map(str::to_owned);

@@ -71,8 +71,8 @@ fn wrapped(text: &str, width: usize) -> String {
         let indent = line.len() - line.trim_start().len();
         let column = value_of(line).filter(|_| indent == 2).unwrap_or(indent + 4);
         // A word that fits nowhere moves nothing.
-        let most = width.saturating_sub(indent + 4);
-        let words = line.split(' ').map(textwrap::core::display_width).filter(|word| *word <= most);
+        let max = width.saturating_sub(indent + 4);
+        let words = line.split(' ').map(textwrap::core::display_width).filter(|word| *word <= max);
         let hanging = " ".repeat(column.min(width / 2).min(width - words.max().unwrap_or_default()));
         // Names, ids and times stay whole: they are copied.
         let words =

@@ -89,7 +89,7 @@ impl Source {
     pub(super) async fn query<T: DeserializeOwned>(
         &self,
         path_and_query: &str,
-        own: impl FnOnce(&Snapshot, &History) -> T,
+        local: impl FnOnce(&Snapshot, &History) -> T,
     ) -> anyhow::Result<Found<T>> {
         if let Some(replica) = &self.replica {
             return self.ask_replica(replica, path_and_query).await;
@@ -105,7 +105,7 @@ impl Source {
         };
         match tokio::time::timeout(REQUEST_TIMEOUT, list::list(&cluster.client, self.namespace.as_deref())).await {
             Ok(Ok(Listing { snapshot, history, left_out, unread })) => {
-                let answer = own(&snapshot, &history);
+                let answer = local(&snapshot, &history);
                 let all = |kinds: BTreeSet<&str>| (!kinds.is_empty()).then(|| Vec::from_iter(kinds).join(", "));
                 let cut = all(left_out);
                 let cut = cut.map(|cut| format!("not all {cut} were read: there are too many; -n names a namespace"));

@@ -259,9 +259,9 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     };
     tracing::info!(
         descriptors,
-        webhook = capacities.webhook.most,
-        metrics = capacities.metrics.most,
-        debug = capacities.debug.most,
+        webhook = capacities.webhook.max,
+        metrics = capacities.metrics.max,
+        debug = capacities.debug.max,
         "connection limits"
     );
     let mut app = App::start(options).await?;

@@ -15,7 +15,7 @@ use super::output::{FAILED, INTERRUPTED, OK, UNKNOWN_END, UNREADABLE, block_on, 
 use super::program::program;
 use super::spark_compatible;
 use super::submit_help::{self, AFTER};
-use super::submit_options::{DryRun, Format, Own};
+use super::submit_options::{DryRun, Format, UsherOptions};
 use crate::cli::upload::{Uploaded, upload};
 use usher_core::policy::Policies;
 use usher_core::snapshot::Namespace;
@@ -55,14 +55,14 @@ pub(super) struct Args {
 }
 
 /// `--kill` or `--status`.
-fn kill_or_status(own: &Own, id: &str, options: &Options, err: &mut dyn Write) -> io::Result<u8> {
+fn kill_or_status(usher: &UsherOptions, id: &str, options: &Options, err: &mut dyn Write) -> io::Result<u8> {
     let env = match environment() {
         Ok(env) => env,
         Err(error) => return failed(err, &error),
     };
     let found = usher_submit::settings(options, &env, &LocalFiles);
     let read =
-        found.and_then(|(conf, warnings)| Ok((own.server(&conf)?, usher_submit::kill_grace_period(&conf)?, warnings)));
+        found.and_then(|(conf, warnings)| Ok((usher.server(&conf)?, usher_submit::kill_grace_period(&conf)?, warnings)));
     let (server, grace, warnings) = match read {
         Ok(read) => read,
         Err(error) => return unreadable(err, &error),
@@ -70,8 +70,8 @@ fn kill_or_status(own: &Own, id: &str, options: &Options, err: &mut dyn Write) -
     for warning in warnings {
         writeln!(err, "warning: {}", one_line(&warning))?;
     }
-    let which = Which { ids: vec![id.to_owned()], namespace: own.namespace.clone(), server, ..Which::default() };
-    if own.kill.is_some() { spark_compatible::kill(&which, grace, err) } else { spark_compatible::status(&which, err) }
+    let which = Which { ids: vec![id.to_owned()], namespace: usher.namespace.clone(), server, ..Which::default() };
+    if usher.kill.is_some() { spark_compatible::kill(&which, grace, err) } else { spark_compatible::status(&which, err) }
 }
 
 pub(super) fn run(
@@ -80,12 +80,12 @@ pub(super) fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
-    let mut own = Own::default();
+    let mut usher = UsherOptions::default();
     let arguments = usher_submit::passed_on(&args.arguments);
     let mut last = "";
     let options = match usher_submit::parse_with(&arguments, |name, inline, rest| {
         last = name;
-        own.take(name, inline, rest)
+        usher.take(name, inline, rest)
     }) {
         Ok(options) => options,
         Err(error) => {
@@ -96,36 +96,36 @@ pub(super) fn run(
             return Ok(code);
         }
     };
-    if own.help || arguments.is_empty() {
-        let to: &mut dyn Write = if own.help { out } else { err };
+    if usher.help || arguments.is_empty() {
+        let to: &mut dyn Write = if usher.help { out } else { err };
         write!(to, "{}", submit_help::help(command_line()))?;
-        return Ok(if own.help { OK } else { UNREADABLE });
+        return Ok(if usher.help { OK } else { UNREADABLE });
     }
-    if own.shows_version {
+    if usher.shows_version {
         let (first, last) = (VERSIONS.first(), VERSIONS.last());
         let versions = first
             .zip(last)
             .map(|(first, last)| format!("{}.{} to {}.{}", first.major, first.minor, last.major, last.minor));
-        let own = env!("CARGO_PKG_VERSION");
-        writeln!(out, "spark-usher {own}, which submits for Spark {}", versions.unwrap_or_default())?;
+        let program_version = env!("CARGO_PKG_VERSION");
+        writeln!(out, "spark-usher {program_version}, which submits for Spark {}", versions.unwrap_or_default())?;
         return Ok(OK);
     }
-    if let Err(error) = own.check() {
+    if let Err(error) = usher.check() {
         return unreadable(err, &error);
     }
     // As for spark-submit, they are the application's: --dry-run there submits.
-    let late: Vec<&str> = options.args.iter().filter_map(|word| submit_help::own_option(word)).collect();
-    if let (Some(resource), false, false) = (&options.resource, late.is_empty(), own.spark_compatible) {
+    let late: Vec<&str> = options.args.iter().filter_map(|word| submit_help::usher_option(word)).collect();
+    if let (Some(resource), false, false) = (&options.resource, late.is_empty(), usher.spark_compatible) {
         let (resource, late) = (one_line(resource), late.join(", "));
         writeln!(
             err,
             "warning: {late} after {resource} is passed to the application: put options of spark-usher before {resource}"
         )?;
     }
-    if let Some(id) = own.kill.as_ref().or(own.status.as_ref()) {
-        return kill_or_status(&own, id, &options, err);
+    if let Some(id) = usher.kill.as_ref().or(usher.status.as_ref()) {
+        return kill_or_status(&usher, id, &options, err);
     }
-    match block_on(submitted(options, own, out, err)) {
+    match block_on(submitted(options, usher, out, err)) {
         Ok(code) => Ok(code),
         Err(error) => match error.downcast_ref::<SubmitError>() {
             Some(error) => unreadable(err, error),
@@ -138,13 +138,13 @@ pub(super) fn run(
     }
 }
 
-async fn submitted(options: Options, own: Own, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
-    let (request, found) = Request::read(options, own, err).await?;
-    let (format, submission) = (request.own.format, &request.submission);
-    let config = request.own.policy.as_deref().map(super::input::policy_file).transpose();
+async fn submitted(options: Options, usher: UsherOptions, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
+    let (request, found) = Request::read(options, usher, err).await?;
+    let (format, submission) = (request.usher.format, &request.submission);
+    let config = request.usher.policy.as_deref().map(super::input::policy_file).transpose();
     let config = config.map_err(|error| SubmitError::expected(&format!("a policy file after --policy: {error}")))?;
     let policies = config.map(|config| config.policies);
-    if request.own.dry_run == Some(DryRun::Client) {
+    if request.usher.dry_run == Some(DryRun::Client) {
         if let Some(policies) = &policies {
             validated(submission, policies, None, err)?;
         }
@@ -159,7 +159,7 @@ async fn submitted(options: Options, own: Own, out: &mut dyn Write, err: &mut dy
         let preview = validated(submission, policies, namespace.as_ref(), err)?;
         fits(&client, &preview, err).await?;
     }
-    if request.own.dry_run == Some(DryRun::Server) {
+    if request.usher.dry_run == Some(DryRun::Server) {
         let objects = api::dry_run(&client, submission).await;
         print(objects.with_context(|| request.master.clone())?, format, out)?;
         return Ok(OK);
@@ -181,7 +181,7 @@ async fn submitted(options: Options, own: Own, out: &mut dyn Write, err: &mut dy
 
 /// A submission, and where it goes.
 struct Request {
-    own: Own,
+    usher: UsherOptions,
     env: Environment,
     conf: SparkConf,
     submission: Submission,
@@ -200,10 +200,10 @@ impl Request {
     /// Reads everything that decides about a submission, and writes warnings. Returns the configuration of the kubeconfig, too.
     async fn read(
         mut options: Options,
-        own: Own,
+        usher: UsherOptions,
         err: &mut dyn Write,
     ) -> anyhow::Result<(Request, anyhow::Result<kube::Config>)> {
-        if let Some(namespace) = &own.namespace {
+        if let Some(namespace) = &usher.namespace {
             let mut set = options.conf.iter().filter_map(|pair| pair.strip_prefix(NAMESPACE)?.strip_prefix('='));
             if let Some(other) = set.next_back().filter(|other| other != namespace) {
                 let what = format!("only one namespace: --namespace is {namespace}, and {NAMESPACE} is {other}");
@@ -213,11 +213,11 @@ impl Request {
         }
         let mut env = environment()?;
         let (settings, _) = usher_submit::settings(&options, &env, &LocalFiles)?;
-        let (version, note) = version(own.version.as_deref(), &settings)?;
+        let (version, note) = version(usher.version.as_deref(), &settings)?;
         let access = usher_submit::access(&settings).map_err(|error| error.of_major(version.major))?;
-        let context = own.context.as_deref().or(access.context.as_deref());
-        let mut found = client::configure(own.kubeconfig.as_deref(), context).await;
-        if own.kubeconfig.is_some() || context.is_some() || settings.get("spark.master").is_none() {
+        let context = usher.context.as_deref().or(access.context.as_deref());
+        let mut found = client::configure(usher.kubeconfig.as_deref(), context).await;
+        if usher.kubeconfig.is_some() || context.is_some() || settings.get("spark.master").is_none() {
             let unknown = |error| format!("an API server, by --master k8s://URL or a kubeconfig: {error:#}");
             found = Ok(found.map_err(|error| SubmitError::expected(&unknown(error)))?);
         }
@@ -237,13 +237,13 @@ impl Request {
                 return Err(error.into());
             }
         };
-        if own.gang {
+        if usher.gang {
             submission.add_gang()?;
         }
         let Waiting { waits, interval } = Waiting::of(&app.conf).map_err(|error| error.of_major(version.major))?;
-        let elsewhere = client::named_namespace(own.kubeconfig.as_deref(), context);
+        let elsewhere = client::named_namespace(usher.kubeconfig.as_deref(), context);
         let elsewhere = elsewhere.filter(|of_context| *of_context != submission.namespace);
-        let hint = elsewhere.filter(|_| app.conf.get(NAMESPACE).is_none() && !own.spark_compatible).map(|of_context| {
+        let hint = elsewhere.filter(|_| app.conf.get(NAMESPACE).is_none() && !usher.spark_compatible).map(|of_context| {
             let namespace = &submission.namespace;
             format!("the namespace is {namespace}, as for spark-submit; that of the context is {of_context}: --namespace {of_context}")
         });
@@ -251,9 +251,9 @@ impl Request {
             writeln!(err, "warning: {}", one_line(warning))?;
         }
         let master = app.conf.get("spark.master").unwrap_or_default().to_owned();
-        let (is_of_kubeconfig, waits) = (of_kubeconfig.as_ref() == Some(&master), waits && !own.no_wait);
+        let (is_of_kubeconfig, waits) = (of_kubeconfig.as_ref() == Some(&master), waits && !usher.no_wait);
         let conf = app.conf;
-        Ok((Request { own, env, conf, submission, master, is_of_kubeconfig, access, waits, interval }, found))
+        Ok((Request { usher, env, conf, submission, master, is_of_kubeconfig, access, waits, interval }, found))
     }
 
     /// Uploads files and creates the objects. Returns the driver, or the exit code.
@@ -293,23 +293,23 @@ impl Request {
 
     /// Says that the application was submitted. Returns whether that could be written.
     fn announce(&self, driver: &DriverStatus, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<bool> {
-        let own = &self.own;
+        let usher = &self.usher;
         let name = self.conf.get("spark.app.name").unwrap_or_default();
-        let said = match own.format {
+        let said = match usher.format {
             Some(Format::Json) => submitted_event(driver, name).to_string(),
             _ => one_line(&format!(
                 "Deployed Spark application {name} with application ID {} and submission ID {} into Kubernetes",
                 self.submission.app_id, driver.submission_id
             )),
         };
-        if own.spark_compatible && self.waits {
+        if usher.spark_compatible && self.waits {
             return Ok(true);
         }
         // With --follow, standard output has only the log.
-        let events: &mut dyn Write = if own.follow && own.format.is_none() { &mut *err } else { out };
+        let events: &mut dyn Write = if usher.follow && usher.format.is_none() { &mut *err } else { out };
         let written = writeln!(events, "{said}").and_then(|()| events.flush());
         if let Err(error) = &written {
-            // The application runs: whoever reads the error has to know it.
+            // The application runs: the error must say so.
             writeln!(err, "error: cannot write to standard output: {error}\n{said}")?;
         }
         Ok(written.is_ok())
@@ -324,18 +324,18 @@ impl Request {
         out: &mut dyn Write,
         err: &mut dyn Write,
     ) -> anyhow::Result<u8> {
-        let own = &self.own;
-        let place = own.place(Some(&*self.master).filter(|_| !self.is_of_kubeconfig));
-        let form = match own.format {
-            _ if own.spark_compatible => Form::Spark { interval: self.interval },
+        let usher = &self.usher;
+        let place = usher.place(Some(&*self.master).filter(|_| !self.is_of_kubeconfig));
+        let form = match usher.format {
+            _ if usher.spark_compatible => Form::Spark { interval: self.interval },
             Some(Format::Json) => Form::Data(super::output::Output::Json),
             _ => Form::Lines,
         };
         let id = format!("{place}{}", driver.submission_id);
         let ids = vec![SubmissionId::parse_as_spark(&driver.submission_id).map_err(anyhow::Error::msg)?];
         let selection = Selection { ids, namespace: None, labels: None };
-        let follow = Follow { client, selection, until: Some(vec![driver]), form, log: own.follow };
-        wait(follow, interrupt, &id, own.spark_exit_codes || own.spark_compatible, out, err).await
+        let follow = Follow { client, selection, until: Some(vec![driver]), form, log: usher.follow };
+        wait(follow, interrupt, &id, usher.spark_exit_codes || usher.spark_compatible, out, err).await
     }
 }
 
@@ -353,7 +353,7 @@ async fn saying<T>(what: &str, interrupt: &mut Interrupt, err: &mut dyn Write, w
     tokio::select! {
         biased;
         done = &mut work => return done,
-        // Whoever reads the output may stop reading.
+        // The reader of the output may have closed it.
         () = signalled => drop(writeln!(err, "{what}")),
     }
     work.await
@@ -382,7 +382,7 @@ fn validated(
 async fn fits(client: &kube::Client, preview: &Preview, err: &mut dyn Write) -> anyhow::Result<()> {
     let Some((object, queue)) = preview.queue_object() else { return Ok(()) };
     match api::queue(client, object, queue).await {
-        Ok(Some(found)) => match preview.never_fits(&(object.most)(&found)) {
+        Ok(Some(found)) => match preview.never_fits(&(object.max)(&found)) {
             Some(why) => bail!("not submitted: {why}"),
             None => Ok(()),
         },
@@ -411,25 +411,25 @@ async fn wait(
     follow: Follow<'_>,
     interrupt: Interrupt,
     id: &str,
-    has_sparks_codes: bool,
+    spark_exit_codes: bool,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let ended = super::follow::follow(follow, interrupt, out, err).await;
     let program = program();
-    let goes_on = format!("it goes on: `{program} watch {id}` shows it, `{program} kill {id}` stops it");
+    let still_runs = format!("it goes on: `{program} watch {id}` shows it, `{program} kill {id}` stops it");
     match ended {
         Ok(ended) => {
             if ended == Ended::Interrupted {
-                writeln!(err, "{goes_on}")?;
+                writeln!(err, "{still_runs}")?;
             }
-            Ok(ended.code(has_sparks_codes))
+            Ok(ended.code(spark_exit_codes))
         }
         Err(error) => {
             let what = if error.is::<io::Error>() { "its output cannot be written" } else { "it cannot be watched" };
             let error = plain(&format!("{error:#}"));
-            writeln!(err, "error: the application was submitted, but {what}: {error}\n{goes_on}")?;
-            Ok(if has_sparks_codes { OK } else { UNKNOWN_END })
+            writeln!(err, "error: the application was submitted, but {what}: {error}\n{still_runs}")?;
+            Ok(if spark_exit_codes { OK } else { UNKNOWN_END })
         }
     }
 }

@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Command, ValueHint};
 use usher_submit::{SPARK_OPTIONS, SparkOption};
 
 /// An option that spark-submit does not have.
-struct OwnOption {
+struct UsherOption {
     name: &'static str,
     short: Option<char>,
     /// What its value is; empty for a switch.
@@ -15,56 +15,56 @@ struct OwnOption {
     help: &'static str,
 }
 
-const fn own(name: &'static str, value: &'static str, help: &'static str) -> OwnOption {
-    OwnOption { name, short: None, value, help }
+const fn usher(name: &'static str, value: &'static str, help: &'static str) -> UsherOption {
+    UsherOption { name, short: None, value, help }
 }
 
-const OWN: [OwnOption; 16] = [
-    own(
+const USHER_OPTIONS: [UsherOption; 16] = [
+    usher(
         DRY_RUN,
         "",
         "Print what would be created, in this order, as a v1 List; nothing is sent, or (server) everything is sent but not stored: \
          admission, quota and defaults of the API server apply",
     ),
-    OwnOption {
+    UsherOption {
         short: Some('o'),
-        ..own(
+        ..usher(
             OUTPUT,
             "FORMAT",
             "With --dry-run: yaml or json [default: yaml]. Without: text, or json for an event in each line",
         )
     },
-    own("--follow", "", "Print the driver's log while waiting"),
-    own(
+    usher("--follow", "", "Print the driver's log while waiting"),
+    usher(
         "--no-wait",
         "",
         "Do not wait for the end: the same as --conf spark.kubernetes.submission.waitAppCompletion=false",
     ),
-    own(
+    usher(
         "--gang",
         "",
         "Write the number of executors and what one requests on the driver, for the gang that the policy makes",
     ),
-    own(
+    usher(
         "--policy",
         "FILE",
         "Validate the submission against this policy file of spark-usher: print what it does with it; do not submit what it denies, or a \
          gang that never fits its queue, where the scheduler has queues with limits (Volcano)",
     ),
-    own("--spark-exit-codes", "", "Exit with 0 however the driver ends"),
-    own("--spark-compatible", "", "The same, and print what spark-submit logs"),
-    own(
+    usher("--spark-exit-codes", "", "Exit with 0 however the driver ends"),
+    usher("--spark-compatible", "", "The same, and print what spark-submit logs"),
+    usher(
         "--spark-version",
         "VERSION",
         "The Spark in the image, 3.5 to 4.3 [default: the image's tag if it begins with a version, else 4.3.0]",
     ),
-    OwnOption { short: Some('n'), ..own("--namespace", "NAME", "The same as --conf spark.kubernetes.namespace=NAME") },
-    own("--kubeconfig", "FILE", "The default is $KUBECONFIG, ~/.kube/config, or the service account of the pod"),
-    own("--context", "NAME", "Context of the kubeconfig"),
-    own("--kill", "ID", "Do and print what spark-submit --kill does"),
-    own("--status", "ID", "Do and print what spark-submit --status does"),
-    own("--version", "", "Print the version of spark-usher, and for which versions of Spark it submits"),
-    OwnOption { short: Some('h'), ..own("--help", "", "Print help") },
+    UsherOption { short: Some('n'), ..usher("--namespace", "NAME", "The same as --conf spark.kubernetes.namespace=NAME") },
+    usher("--kubeconfig", "FILE", "The default is $KUBECONFIG, ~/.kube/config, or the service account of the pod"),
+    usher("--context", "NAME", "Context of the kubeconfig"),
+    usher("--kill", "ID", "Do and print what spark-submit --kill does"),
+    usher("--status", "ID", "Do and print what spark-submit --status does"),
+    usher("--version", "", "Print the version of spark-usher, and for which versions of Spark it submits"),
+    UsherOption { short: Some('h'), ..usher("--help", "", "Print help") },
 ];
 
 const DRY_RUN: &str = "--dry-run";
@@ -92,20 +92,20 @@ Example:
 
 /// Whether an option of spark-usher never has a value. That of `--dry-run` is optional.
 pub(super) fn is_switch(name: &str) -> bool {
-    OWN.iter().any(|option| option.name == name && option.value.is_empty()) && name != DRY_RUN
+    USHER_OPTIONS.iter().any(|option| option.name == name && option.value.is_empty()) && name != DRY_RUN
 }
 
 /// The option of spark-usher that a word is, without its value.
-pub(super) fn own_option(word: &str) -> Option<&str> {
+pub(super) fn usher_option(word: &str) -> Option<&str> {
     let name = word.split_once('=').map_or(word, |(name, _)| name);
     let is_short = |short: char| name.strip_prefix('-').is_some_and(|rest| rest.chars().eq([short]));
-    OWN.iter().any(|option| option.name == name || option.short.is_some_and(is_short)).then_some(name)
+    USHER_OPTIONS.iter().any(|option| option.name == name || option.short.is_some_and(is_short)).then_some(name)
 }
 
 /// The option that an unknown one may have been meant to be; `None` for one that is known. As clap suggests them, with more confidence.
 pub(super) fn similar(name: &str) -> Option<&'static str> {
     const CONFIDENT: f64 = 0.8;
-    let all = || OWN.iter().map(|option| option.name).chain(SPARK_OPTIONS.iter().map(|option| option.name));
+    let all = || USHER_OPTIONS.iter().map(|option| option.name).chain(SPARK_OPTIONS.iter().map(|option| option.name));
     let word = name.strip_prefix("--").filter(|_| all().all(|known| known != name))?;
     let rated = all().map(|known| (strsim::jaro(word, known.trim_start_matches('-')), known));
     let best = rated.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
@@ -123,7 +123,7 @@ pub(super) fn with_options(command: Command) -> Command {
             };
             arg(name, short, value, help).help_heading("Options of spark-submit")
         });
-        let own = OWN.iter().map(|OwnOption { name, short, value, help }| {
+        let usher = USHER_OPTIONS.iter().map(|UsherOption { name, short, value, help }| {
             let arg = arg(name, *short, value, help);
             match *name {
                 DRY_RUN => arg
@@ -139,7 +139,7 @@ pub(super) fn with_options(command: Command) -> Command {
                 _ => arg,
             }
         });
-        submit.args(spark.chain(own)).mut_arg("arguments", |resource| resource.value_hint(ValueHint::AnyPath))
+        submit.args(spark.chain(usher)).mut_arg("arguments", |resource| resource.value_hint(ValueHint::AnyPath))
     })
 }
 
@@ -171,24 +171,24 @@ pub(super) fn help(program: Command) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::submit_options::Own;
+    use super::super::submit_options::UsherOptions;
     use super::*;
     use clap::CommandFactory;
     use usher_submit::parse_with;
 
     #[test]
     fn described_options_are_those_that_are_read() {
-        for OwnOption { name, short, value, .. } in OWN {
+        for UsherOption { name, short, value, .. } in USHER_OPTIONS {
             let short = short.map(|short| format!("-{short}"));
             for name in std::iter::once(name).chain(short.as_deref()) {
                 let value = if value == "FORMAT" { "json" } else { value };
                 let words = [name, value, "x.jar"].map(str::to_owned);
                 let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
-                let mut own = Own::default();
-                let read = parse_with(&words, |name, inline, rest| own.take(name, inline, rest));
+                let mut usher = UsherOptions::default();
+                let read = parse_with(&words, |name, inline, rest| usher.take(name, inline, rest));
                 assert_eq!(read.unwrap().resource.as_deref(), Some("x.jar"), "{name}");
-                assert_eq!((own_option(name), own_option(&format!("{name}=x"))), (Some(name), Some(name)));
-                assert_ne!(format!("{own:?}"), format!("{:?}", Own::default()), "{name}");
+                assert_eq!((usher_option(name), usher_option(&format!("{name}=x"))), (Some(name), Some(name)));
+                assert_ne!(format!("{usher:?}"), format!("{:?}", UsherOptions::default()), "{name}");
             }
         }
     }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn words_of_applications_are_no_options_of_spark_usher() {
         for word in ["", "-", "--", "app.py", "--dry", "--dry-run-all", "-oo", "--conf", "dry-run"] {
-            assert_eq!(own_option(word), None, "{word}");
+            assert_eq!(usher_option(word), None, "{word}");
         }
     }
 
@@ -220,8 +220,8 @@ mod tests {
     #[test]
     fn help_has_every_option_and_fits_its_width() {
         let help = help(super::super::Cli::command());
-        let own = OWN.iter().map(|option| option.name);
-        for name in own.chain(SPARK_OPTIONS.iter().map(|option| option.name)) {
+        let usher = USHER_OPTIONS.iter().map(|option| option.name);
+        for name in usher.chain(SPARK_OPTIONS.iter().map(|option| option.name)) {
             assert!(help.contains(&format!("{name} ")) || help.contains(&format!("{name}[")), "{name}: {help}");
         }
         let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap();

@@ -10,7 +10,7 @@ use usher_submit::{Rest, SparkConf, SubmitError, access};
 
 /// The options that spark-submit does not have.
 #[derive(Debug, Default)]
-pub(super) struct Own {
+pub(super) struct UsherOptions {
     pub(super) dry_run: Option<DryRun>,
     pub(super) format: Option<Format>,
     pub(super) help: bool,
@@ -42,7 +42,7 @@ pub(super) enum Format {
     Yaml,
 }
 
-impl Own {
+impl UsherOptions {
     pub(super) fn take<'a>(
         &mut self,
         name: &str,

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use usher_net::runtime::shutdown::Interrupt;
 use usher_submit::{SparkConf, Upload};
 
-/// Bytes that are copied between two looks at whether to go on.
+/// Bytes that are copied between two checks for an interruption.
 const PIECE: usize = 1 << 20;
 
 /// The files, folders and objects that were created, in this order.
@@ -46,7 +46,7 @@ impl Uploaded {
         left
     }
 
-    fn copy(&mut self, from: &str, to: &Path, goes_on: &dyn Fn() -> bool) -> anyhow::Result<()> {
+    fn copy(&mut self, from: &str, to: &Path, may_continue: &dyn Fn() -> bool) -> anyhow::Result<()> {
         if let Some(folder) = to.parent() {
             let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
             for folder in missing.into_iter().rev() {
@@ -61,7 +61,7 @@ impl Uploaded {
         let mut target = File::create(to)?;
         let mut piece = vec![0; PIECE];
         loop {
-            if !goes_on() {
+            if !may_continue() {
                 bail!("interrupted");
             }
             let read = source.read(&mut piece)?;
@@ -70,7 +70,7 @@ impl Uploaded {
             }
             target.write_all(piece.get(..read).unwrap_or_default())?;
         }
-        // Whoever writes to a mounted folder may learn only now that it is full. Some file systems do not support it. The mode is that of
+        // A mounted folder may report only now that it is full. Some file systems do not support it. The mode is that of
         // the umask: the driver is another user.
         match target.sync_all() {
             Err(error) if !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
@@ -165,9 +165,9 @@ mod tests {
 
         // Interrupted within a file.
         let (looks, mut done) = (Cell::new(0), Uploaded::default());
-        let goes_on = || looks.replace(looks.get() + 1) < 2;
+        let may_continue = || looks.replace(looks.get() + 1) < 2;
         let to = folder.path().join("up/id/b");
-        assert!(done.copy(&folder.path().join("b").display().to_string(), &to, &goes_on).is_err());
+        assert!(done.copy(&folder.path().join("b").display().to_string(), &to, &may_continue).is_err());
         assert!(done.take_back().await.is_empty() && !folder.path().join("up").exists());
     }
 

@@ -50,20 +50,20 @@ fn name(text: &str) -> Result<Name, String> {
 
 pub(super) fn run(mut args: Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     match (&args.name.namespace, &args.source.namespace) {
-        (Some(own), Some(other)) if own != other => {
-            writeln!(err, "error: expected one namespace: the id says {own}, --namespace says {other}")?;
+        (Some(named), Some(other)) if named != other => {
+            writeln!(err, "error: expected one namespace: the id says {named}, --namespace says {other}")?;
             return Ok(UNREADABLE);
         }
-        (Some(own), _) => args.source.namespace = Some(own.clone()),
+        (Some(named), _) => args.source.namespace = Some(named.clone()),
         _ => {}
     }
     args.source = args.source.in_namespace();
     let (args, name) = (&args, args.name.name.as_str());
     let namespace = args.source.namespace.as_deref();
     let query = format!("/debug/why?name={name}{}", args.source.namespace_query());
-    let own = |snapshot: &_, history: &_| views::why(snapshot, history, name, namespace, clock::now());
+    let local = |snapshot: &_, history: &_| views::why(snapshot, history, name, namespace, clock::now());
     let read = async {
-        let mut found = args.source.query(&query, own).await?;
+        let mut found = args.source.query(&query, local).await?;
         let problem = if found.answer.is_empty() {
             None
         } else {
@@ -95,9 +95,9 @@ pub(super) fn run(mut args: Args, out: &mut dyn Write, err: &mut dyn Write) -> i
 
 /// The applications, and the pods with the namespaces of theirs.
 fn names(found: &WhyReport) -> impl Iterator<Item = String> {
-    let of = |app: &str, pod: &str| format!("{}:{pod}", app.split('/').next().unwrap_or_default());
-    let executors = found.executors.iter().map(move |executor| of(&executor.app, &executor.what.pod));
-    let exits = found.exits.iter().map(move |exit| of(&exit.app, &exit.what.pod));
+    let shown = |app: &str, pod: &str| format!("{}:{pod}", app.split('/').next().unwrap_or_default());
+    let executors = found.executors.iter().map(move |executor| shown(&executor.app, &executor.what.pod));
+    let exits = found.exits.iter().map(move |exit| shown(&exit.app, &exit.what.pod));
     let pods: BTreeSet<String> = executors.chain(exits).collect();
     found.apps.iter().map(AppReport::id).chain(pods)
 }
@@ -120,8 +120,8 @@ fn nothing(args: &Args, by_replica: bool, since: Option<&str>) -> String {
 }
 
 fn print_report(found: &WhyReport, now: Timestamp, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
-    for of @ Of { what: executor, .. } in &found.executors {
-        report_line!(out, "{}  executor {} of {}", executor.pod, number(executor.id), of.title())?;
+    for row @ Of { what: executor, .. } in &found.executors {
+        report_line!(out, "{}  executor {} of {}", executor.pod, number(executor.id), row.title())?;
         present(executor, out)?;
         // An executor that exited and whose pod still exists is shown once.
         for exit in found.exits.iter().filter(|exit| exit.what.uid == executor.uid) {
@@ -130,8 +130,8 @@ fn print_report(found: &WhyReport, now: Timestamp, screen: Screen, out: &mut dyn
         }
     }
     let is_there = |uid: &str| found.executors.iter().any(|executor| executor.what.uid == uid);
-    for of @ Of { what: exit, .. } in found.exits.iter().filter(|exit| !is_there(&exit.what.uid)) {
-        let app = of.title();
+    for row @ Of { what: exit, .. } in found.exits.iter().filter(|exit| !is_there(&exit.what.uid)) {
+        let app = row.title();
         report_line!(out, "{}  executor {} of {app}; its pod no longer exists", exit.pod, number(exit.id))?;
         report_line!(out, "  exited    {}", when(&exit.at, now))?;
         ended(exit, true, out)?;

@@ -39,7 +39,7 @@ pub const STARTED: &str = "spark-usher.io/started";
 pub const ENDED: &str = "spark-usher.io/ended";
 /// Annotation written, with `false`, on an executor whose gang needs the nodes on which executors fail: it does not avoid them.
 pub const AVOIDS_NODES: &str = "spark-usher.io/avoids-nodes";
-/// Our annotations on pods, which nobody but spark-usher changes: the creator policy
+/// Our annotations on pods, which only spark-usher changes: the creator policy
 /// ([`crate::manifests::creator_policy`]) refuses a change by any other account, and validation finds one.
 pub const PROTECTED: [&str; 6] = [BY, CREATOR, DRIVER, ENDED, SIGNATURE, STARTED];
 /// Annotation on our admission policies and bindings: the hash of their content, of all policies of a validating set, as the policy file generates it.

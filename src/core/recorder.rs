@@ -140,10 +140,10 @@ impl EventAggregator {
         entries.values().map(|entry| u64::from(entry.count.saturating_sub(entry.written))).sum()
     }
 
-    /// The Events that are not written yet, at most `most`: nothing is written after this.
-    pub fn flush(&mut self, most: usize) -> Vec<AggregatedEvent> {
+    /// The Events that are not written yet, at most `max`: nothing is written after this.
+    pub fn flush(&mut self, max: usize) -> Vec<AggregatedEvent> {
         let open = self.entries.iter_mut().filter(|(_, entry)| !entry.in_flight && entry.written != entry.count);
-        let notices = open.take(most).map(|(subject, entry)| {
+        let notices = open.take(max).map(|(subject, entry)| {
             entry.in_flight = true;
             AggregatedEvent { subject: subject.clone(), count: entry.count, message: entry.message.clone() }
         });
@@ -156,9 +156,9 @@ fn subject(exit: &Exit, snapshot: &Snapshot) -> Subject {
     let labelled = snapshot.apps.get(&exit.app).and_then(|app| app.live_driver().or_else(|| app.drivers.first()));
     let namespace = exit.app.namespace();
     let owner = exit.executor.template.owner.as_ref().and_then(Owner::pod);
-    let own = || PodIdentity::new(namespace, &exit.executor.name, &exit.executor.uid);
+    let executor = || PodIdentity::new(namespace, &exit.executor.name, &exit.executor.uid);
     let owner = owner.map(|(name, uid)| PodIdentity { key: PodKey::new(namespace, &name), uid });
-    let subject = owner.or_else(|| labelled.map(|driver| driver.identity(namespace))).unwrap_or_else(own);
+    let subject = owner.or_else(|| labelled.map(|driver| driver.identity(namespace))).unwrap_or_else(executor);
     Subject { pod: subject.key, uid: subject.uid, cause: exit.cause, possibly_reported: exit.possibly_reported }
 }
 

@@ -105,15 +105,15 @@ pub async fn configure(kubeconfig: Option<&Path>, context: Option<&str>) -> anyh
 async fn loaded(mut file: Kubeconfig, context: Option<&str>) -> anyhow::Result<Result<Config, KubeconfigError>> {
     let used = used_context(&file, context).map(|context| context.cluster.clone());
     let named = file.clusters.iter().find(|named| Some(&named.name) == used.as_ref());
-    let own = named.and_then(|named| named.cluster.as_ref()?.proxy_url.clone()).filter(|proxy| !proxy.is_empty());
-    let own = own.map(|own| proxy::own(&own)).transpose()?;
+    let proxy_url = named.and_then(|named| named.cluster.as_ref()?.proxy_url.clone()).filter(|proxy| !proxy.is_empty());
+    let proxy_url = proxy_url.map(|proxy_url| proxy::proxy_url(&proxy_url)).transpose()?;
     for cluster in file.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
         cluster.proxy_url = Some("http://proxy.invalid".to_owned());
     }
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(file, &options).await;
     Ok(config.map(|mut config| {
-        config.proxy_url = own;
+        config.proxy_url = proxy_url;
         config
     }))
 }
@@ -231,8 +231,8 @@ fn with_master(found: anyhow::Result<Config>, master: &str, has_credentials: boo
 pub fn named_namespace(kubeconfig: Option<&Path>, context: Option<&str>) -> Option<String> {
     const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
     let Ok(file) = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from) else {
-        let own = std::fs::read_to_string(OF_POD).ok()?;
-        return Some(own.trim().to_owned()).filter(|own| !own.is_empty());
+        let namespace = std::fs::read_to_string(OF_POD).ok()?;
+        return Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty());
     };
     used_context(&file, context)?.namespace.clone()
 }

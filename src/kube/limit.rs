@@ -14,7 +14,7 @@ use usher_net::runtime::clock;
 pub struct Rate {
     /// Requests per second.
     pub qps: f64,
-    /// Requests at once.
+    /// Requests that may be sent without a pause.
     pub burst: u32,
 }
 

@@ -15,21 +15,21 @@ const EXPECTED: &str =
     "expected http://HOST:PORT or socks5://HOST:PORT, with USER:PASSWORD@ before the host if it needs them";
 
 /// Where a kubeconfig names its proxy, for messages.
-const OWN: &str = "proxy-url of the kubeconfig";
+const PROXY_URL: &str = "proxy-url of the kubeconfig";
 
 /// The proxy that a kubeconfig names.
-pub(super) fn own(text: &str) -> anyhow::Result<Uri> {
-    text.trim().parse().map_err(|_| anyhow!("{OWN}: {EXPECTED}"))
+pub(super) fn configured(text: &str) -> anyhow::Result<Uri> {
+    text.trim().parse().map_err(|_| anyhow!("{PROXY_URL}: {EXPECTED}"))
 }
 
 /// The proxy for an API server. `own` is the proxy that its kubeconfig names.
 pub(super) fn of(
     server: &Uri,
-    own: Option<&Uri>,
+    configured: Option<&Uri>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<Option<Intercept>> {
-    if let Some(own) = own {
-        return parse(OWN, &own.to_string(), server).map(Some);
+    if let Some(configured) = configured {
+        return parse(PROXY_URL, &configured.to_string(), server).map(Some);
     }
     let first = |names: [&'static str; 2]| {
         names.into_iter().find_map(|name| Some((name, variable(name).filter(|value| !value.is_empty())?)))
@@ -78,22 +78,22 @@ fn is_excluded(server: &Uri, list: &str) -> bool {
             let any = Matcher::builder().all("http://proxy").no(entry).build();
             return address.is_some() && any.intercept(server).is_none();
         }
-        let (own, of) = match entry.rsplit_once(':') {
+        let (host, port) = match entry.rsplit_once(':') {
             // The other colons of an IPv6 address end no host.
-            Some((own, of)) if !own.contains(':') || own.ends_with(']') => (own, of),
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
             _ => (entry.as_str(), ""),
         };
-        if !of.is_empty() && of.parse() != Ok(port) {
+        if !port.is_empty() && port.parse() != Ok(port) {
             return false;
         }
-        let own = own.strip_prefix('[').and_then(|own| own.strip_suffix(']')).unwrap_or(own);
-        match (own.parse::<IpAddr>(), address) {
-            (Ok(own), Some(address)) => own == address,
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        match (host.parse::<IpAddr>(), address) {
+            (Ok(host), Some(address)) => host == address,
             (Ok(_), None) | (Err(_), Some(_)) => false,
-            (Err(_), None) => match own.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(own) {
+            (Err(_), None) => match host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host) {
                 "" => false,
                 below if below.starts_with('.') => name.ends_with(below),
-                own => name == own || name.strip_suffix(own).is_some_and(|rest| rest.ends_with('.')),
+                host => name == host || name.strip_suffix(host).is_some_and(|rest| rest.ends_with('.')),
             },
         }
     })
@@ -120,7 +120,7 @@ fn parse(name: &str, text: &str, server: &Uri) -> anyhow::Result<Intercept> {
     let (scheme, rest) = text.split_once("://").map_or(("http", text), |(scheme, rest)| (scheme, rest));
     // As Go, the last @ ends the credentials.
     let rest = match rest.rsplit_once('@') {
-        Some((own, rest)) => format!("{}@{rest}", own.replace('@', "%40")),
+        Some((configured, rest)) => format!("{}@{rest}", configured.replace('@', "%40")),
         None => rest.to_owned(),
     };
     let has_port = |uri: &Uri| uri.port().is_some();
@@ -137,10 +137,10 @@ fn parse(name: &str, text: &str, server: &Uri) -> anyhow::Result<Intercept> {
 mod tests {
     use super::*;
 
-    fn proxy(server: &str, own: Option<&str>, variables: &[(&str, &str)]) -> anyhow::Result<Option<String>> {
+    fn proxy(server: &str, configured: Option<&str>, variables: &[(&str, &str)]) -> anyhow::Result<Option<String>> {
         let variable = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
-        let own: Option<Uri> = own.map(|own| own.parse().unwrap());
-        Ok(of(&server.parse().unwrap(), own.as_ref(), variable)?.map(|proxy| proxy.uri().to_string()))
+        let configured: Option<Uri> = configured.map(|configured| configured.parse().unwrap());
+        Ok(of(&server.parse().unwrap(), configured.as_ref(), variable)?.map(|proxy| proxy.uri().to_string()))
     }
 
     const API: &str = "https://api.team.example:6443";
@@ -152,8 +152,8 @@ mod tests {
         assert_eq!(proxy("http://api.team.example", None, &all).unwrap().as_deref(), Some("http://h:2/"));
         assert_eq!(proxy(API, None, &[("HTTP_PROXY", "h:2"), ("ALL_PROXY", "h:3")]).unwrap(), None, "as kubectl");
         // The kubeconfig's precedes, and NO_PROXY does not concern it.
-        let own = proxy(API, Some("socks5://own:1080"), &[("NO_PROXY", "*"), ("HTTPS_PROXY", "http://s:1")]);
-        assert_eq!(own.unwrap().as_deref(), Some("socks5://own:1080/"));
+        let configured = proxy(API, Some("socks5://own:1080"), &[("NO_PROXY", "*"), ("HTTPS_PROXY", "http://s:1")]);
+        assert_eq!(configured.unwrap().as_deref(), Some("socks5://own:1080/"));
     }
 
     #[test]

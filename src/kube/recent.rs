@@ -1,4 +1,4 @@
-//! Remembers recent keys in bounded memory: in two generations, so that at most the older half is forgotten at once.
+//! Remembers recent keys in bounded memory: in two generations, so that at most the older half is forgotten in one step.
 
 use std::collections::HashMap;
 use std::hash::Hash;

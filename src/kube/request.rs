@@ -210,11 +210,11 @@ pub async fn retried_noting<T>(limit: Duration, request: impl AsyncFn() -> kube:
 /// Reads a list in pages, at most this many of them.
 pub async fn pages<K: Clone, F: Future<Output = kube::Result<ObjectList<K>>>>(
     mut page: ListParams,
-    most: usize,
+    max: usize,
     list: impl Fn(ListParams) -> F,
 ) -> kube::Result<Vec<K>> {
     let mut all = Vec::new();
-    for _ in 0..most {
+    for _ in 0..max {
         let found = list(page.clone()).await?;
         all.extend(found.items);
         match found.metadata.continue_.filter(|more| !more.is_empty()) {

@@ -326,7 +326,7 @@ impl<K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static> Watc
                     Ok(Some(Event::Opened))
                 }
                 Err(interruption) => {
-                    // The server no longer has that version: some servers report that at once, and not by an event.
+                    // The server no longer has that version: some servers report that when the watch opens, and not by an event.
                     if !interruption.is_expired() {
                         self.state = State::Listed(version);
                     }

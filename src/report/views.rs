@@ -184,7 +184,7 @@ fn selected<T>(
     snapshot: &Snapshot,
     history: &History,
     wanted: impl Fn(&AppKey, &Application, &[&Exit]) -> bool,
-    of: impl Fn(&AppKey, &Application, &[&Exit]) -> T,
+    report: impl Fn(&AppKey, &Application, &[&Exit]) -> T,
 ) -> Vec<T> {
     let ends = exits_by_app(history);
     let nothing = Application::default();
@@ -193,7 +193,7 @@ fn selected<T>(
     let all = present.chain(left).map(|(key, app)| (key, app, ends.get(key).map_or(&[][..], Vec::as_slice)));
     let mut all: Vec<_> = all.filter(|(key, app, ends)| wanted(key, app, ends)).collect();
     all.sort_by_key(|(key, ..)| (key.namespace(), key.selector()));
-    all.into_iter().map(|(key, app, ends)| of(key, app, ends)).collect()
+    all.into_iter().map(|(key, app, ends)| report(key, app, ends)).collect()
 }
 
 fn report(
@@ -414,8 +414,8 @@ fn executor_report(
         why: diagnosis(snapshot, key, executor, liveness),
         done: done(executor, now),
         recovery: history.recovery.of(key).and_then(|report| {
-            let own = report.findings.iter().find(|finding| finding.uid == executor.uid)?;
-            Some(format!("{} ({}): {}", own.outcome.text(), own.rule.as_str(), own.message))
+            let finding = report.findings.iter().find(|finding| finding.uid == executor.uid)?;
+            Some(format!("{} ({}): {}", finding.outcome.text(), finding.rule.as_str(), finding.message))
         }),
         driver_row: driver_row(snapshot, key, executor),
     }

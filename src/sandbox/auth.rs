@@ -90,15 +90,15 @@ impl Tokens {
         seconds: i64,
     ) -> (String, Timestamp) {
         let expires = now + jiff::SignedDuration::from_secs(seconds);
-        let mut own = json!({"namespace": namespace, "serviceaccount": {"name": account.0, "uid": account.1}});
+        let mut bound = json!({"namespace": namespace, "serviceaccount": {"name": account.0, "uid": account.1}});
         if let Some((name, uid)) = pod {
-            json::set(&mut own, &["pod"], json!({"name": name, "uid": uid}));
+            json::set(&mut bound, &["pod"], json!({"name": name, "uid": uid}));
         }
         let claims = json!({
             "iss": "https://sandbox.spark-usher", "aud": ["https://sandbox.spark-usher"],
             "sub": format!("system:serviceaccount:{namespace}:{}", account.0),
             "iat": now.as_second(), "nbf": now.as_second(), "exp": expires.as_second(),
-            "jti": random_uuid(), "kubernetes.io": own,
+            "jti": random_uuid(), "kubernetes.io": bound,
         });
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let signed = format!("{}.{}", encode(br#"{"alg":"HS256","typ":"JWT"}"#), encode(claims.to_string().as_bytes()));
@@ -122,10 +122,10 @@ impl Tokens {
         if json::at(&claims, &["exp"])?.as_i64()? <= now.as_second() {
             return None;
         }
-        let own = json::at(&claims, &["kubernetes.io"])?;
-        let namespace = json::text(own, &["namespace"]);
+        let bound = json::at(&claims, &["kubernetes.io"])?;
+        let namespace = json::text(bound, &["namespace"]);
         let (account, account_uid) =
-            (json::text(own, &["serviceaccount", "name"]), json::text(own, &["serviceaccount", "uid"]));
+            (json::text(bound, &["serviceaccount", "name"]), json::text(bound, &["serviceaccount", "uid"]));
         let key = |name: &str| (namespace.to_owned(), name.to_owned());
         store.get(&Collection::core("serviceaccounts"), &key(account)).filter(|found| found.uid == account_uid)?;
         let mut extra = BTreeMap::new();
@@ -133,7 +133,7 @@ impl Tokens {
             extra.insert(format!("authentication.kubernetes.io/{name}"), vec![value.to_owned()]);
         };
         add("credential-id", &format!("JTI={}", json::text(&claims, &["jti"])));
-        if let Some(pod) = json::at(own, &["pod"]) {
+        if let Some(pod) = json::at(bound, &["pod"]) {
             let (name, uid) = (json::text(pod, &["name"]), json::text(pod, &["uid"]));
             let found = store.get(&Collection::core("pods"), &key(name)).filter(|found| found.uid == uid)?.value();
             if let Ok(deleted) = json::text(&found, &["metadata", "deletionTimestamp"]).parse::<Timestamp>()

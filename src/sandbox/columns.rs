@@ -140,9 +140,9 @@ fn pods() -> Vec<Column> {
 /// The pod's status in one word.
 fn pod_status(pod: &Value) -> String {
     let mut status = text(pod, &["status", "phase"]).to_owned();
-    let own = text(pod, &["status", "reason"]);
-    if !own.is_empty() {
-        status = own.to_owned();
+    let reason = text(pod, &["status", "reason"]);
+    if !reason.is_empty() {
+        status = reason.to_owned();
     }
     for container in list(pod, &["status", "containerStatuses"]) {
         for state in ["waiting", "terminated"] {

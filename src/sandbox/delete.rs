@@ -105,13 +105,13 @@ async fn delete_newest(
 ) -> Result<Option<Value>> {
     let mut found = found.clone();
     for _ in 1..TRIES {
-        let mut own = Warnings::new();
-        let outcome = delete(api, request, &found, options, &mut own).await;
+        let mut found_warnings = Warnings::new();
+        let outcome = delete(api, request, &found, options, &mut found_warnings).await;
         let newest = api.store.get(&request.resource.collection(), &found.key);
         match newest.filter(|newest| newest.revision != found.revision && options.version.is_none()) {
             Some(newest) if outcome.as_ref().is_err_and(|error| error.code == 409) => found = newest,
             _ => {
-                warnings.extend(own);
+                warnings.extend(found_warnings);
                 return outcome;
             }
         }
@@ -176,7 +176,7 @@ pub(super) async fn delete(
         }
     }
     if !waits {
-        // A pod that is deleted at once gets a deletionTimestamp all the same, and a watch shows both writes.
+        // A pod that is deleted immediately gets a deletionTimestamp all the same, and a watch shows both writes.
         let stored = api.store.replace(resource, found, marked)?;
         finish(api, resource, &stored)?;
         return Ok(Some(present(resource, &stored)));
@@ -188,22 +188,22 @@ pub(super) async fn delete(
     Ok(Some(present(resource, &stored)))
 }
 
-/// A pod on a node gets its grace period; other objects are deleted at once.
+/// A pod on a node gets its grace period; other objects are deleted immediately.
 fn grace(resource: &Resource, object: &Value, options: &DeleteOptions) -> i64 {
     let ended = matches!(text(object, &["status", "phase"]), "Succeeded" | "Failed");
     if !resource.is_pods() || text(object, &["spec", "nodeName"]).is_empty() || ended {
         return 0;
     }
-    let own = at(object, &["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(30);
-    options.grace.unwrap_or(own).max(0)
+    let of_pod = at(object, &["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(30);
+    options.grace.unwrap_or(of_pod).max(0)
 }
 
 /// Removes an object that neither finalizers nor a grace period hold.
 pub(super) fn finish(api: &Api, resource: &Resource, stored: &Stored) -> Result<()> {
     api.store.remove(resource, stored)?;
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        let of = |r: &Arc<Resource>| r.custom.as_ref().is_some_and(|custom| custom.definition == stored.key.1);
-        for served in api.registry.all().into_iter().filter(of) {
+        let is_defined = |r: &Arc<Resource>| r.custom.as_ref().is_some_and(|custom| custom.definition == stored.key.1);
+        for served in api.registry.all().into_iter().filter(is_defined) {
             for object in api.store.list(&served.collection(), None, None).0 {
                 api.store.remove(&served, &object)?;
             }

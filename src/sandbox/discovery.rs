@@ -138,8 +138,8 @@ fn aggregate(all: &[Arc<Resource>], core: bool) -> Response {
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let of = all.iter().filter(|r| r.group == group && r.version == *version);
-                    json!({"version": version, "freshness": "Current", "resources": of.map(|r| aggregated(r)).collect::<Vec<_>>()})
+                    let resources = all.iter().filter(|r| r.group == group && r.version == *version);
+                    json!({"version": version, "freshness": "Current", "resources": resources.map(|r| aggregated(r)).collect::<Vec<_>>()})
                 })
                 .collect();
             let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };

@@ -99,7 +99,7 @@ async fn release(api: &Arc<Api>, resource: &Arc<Resource>, stored: &Arc<Stored>,
     }
     let dependents = api.store.owned_by(&stored.uid);
     for (collection, key) in &dependents {
-        let (Some(found), Some(of)) =
+        let (Some(found), Some(resource)) =
             (api.store.get(collection, key), api.registry.all().into_iter().find(|r| r.collection() == *collection))
         else {
             continue;
@@ -107,9 +107,9 @@ async fn release(api: &Arc<Api>, resource: &Arc<Resource>, stored: &Arc<Stored>,
         if has("orphan") {
             let mut free = found.value();
             list_mut(&mut free, &["metadata", "ownerReferences"]).retain(|owner| text(owner, &["uid"]) != stored.uid);
-            let _ = api.store.replace(&of, &found, free);
+            let _ = api.store.replace(&resource, &found, free);
         } else {
-            let request = component_request("generic-garbage-collector", &of, Verb::Delete, key);
+            let request = component_request("generic-garbage-collector", &resource, Verb::Delete, key);
             let _ = delete::delete(api, &request, &found, &DeleteOptions::of(&found), &mut Warnings::new()).await;
         }
     }

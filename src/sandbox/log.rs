@@ -18,7 +18,7 @@ use super::store::Key;
 use usher_net::runtime::clock;
 use usher_spark::json::{at, list, text};
 
-/// Annotation: what the pod's containers write, a line every 50 ms. A container that exits writes the rest at once.
+/// Annotation: what the pod's containers write, a line every 50 ms. A container that exits writes the rest immediately.
 pub const LOG: &str = "sandbox.spark-usher.io/log";
 
 const LINE_EVERY: Duration = Duration::from_millis(50);

@@ -53,9 +53,9 @@ async fn pump(mut socket: WebSocket, address: &str, port: u16) -> anyhow::Result
     for channel in [DATA, ERROR] {
         socket.send(message(channel, &port.to_le_bytes())).await?;
     }
-    let own = if address.is_empty() { None } else { TcpStream::connect((address, port)).await.ok() };
-    let connected = match own {
-        Some(own) => Ok(own),
+    let by_address = if address.is_empty() { None } else { TcpStream::connect((address, port)).await.ok() };
+    let connected = match by_address {
+        Some(by_address) => Ok(by_address),
         None => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await,
     };
     let mut connection = match connected {

@@ -47,8 +47,8 @@ fn is_subject(subject: &Value, user: &User, namespace: &str) -> bool {
         "User" => name == user.username,
         "Group" => user.groups.iter().any(|group| group == name),
         "ServiceAccount" => {
-            let own = text(subject, &["namespace"]);
-            let namespace = if own.is_empty() { namespace } else { own };
+            let named = text(subject, &["namespace"]);
+            let namespace = if named.is_empty() { namespace } else { named };
             user.username == format!("system:serviceaccount:{namespace}:{name}")
         }
         _ => false,

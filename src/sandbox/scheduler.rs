@@ -1,5 +1,5 @@
 //! A simulated scheduler that supports gangs: a group's members are placed once at least as many as it requests exist
-//! and all of those fit at once, whichever scheduler the pods name. It implements the schedulers' keys from their
+//! and all of those fit together, whichever scheduler the pods name. It implements the schedulers' keys from their
 //! documentation, not from our own table, so that tests can detect errors in the table.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +141,7 @@ fn pass(api: &Api) {
     }
 }
 
-/// Places pods: at least this many at once or none, the others as they fit.
+/// Places pods: at least this many together or none, the others as they fit.
 fn place(api: &Api, nodes: &mut BTreeMap<String, Node>, pods: Vec<Arc<Stored>>, at_once: usize) {
     let (mut trial, mut plan) = (nodes.clone(), Vec::new());
     for stored in &pods {

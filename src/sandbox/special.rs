@@ -183,7 +183,7 @@ pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
                 namespace: some("namespace"),
                 name: some("name"),
             };
-            let own = request.resource.plural.starts_with("self");
+            let is_self = request.resource.plural.starts_with("self");
             let groups = list(&body, &["spec", "groups"]).iter().filter_map(Value::as_str).map(str::to_owned);
             let other = User {
                 username: text(&body, &["spec", "user"]).to_owned(),
@@ -191,7 +191,7 @@ pub(super) fn review(api: &Api, request: &Request) -> Result<Value> {
                 groups: groups.collect(),
                 extra: std::collections::BTreeMap::new(),
             };
-            json!({"allowed": rbac::allows(api, if own { &request.user } else { &other }, &attributes)})
+            json!({"allowed": rbac::allows(api, if is_self { &request.user } else { &other }, &attributes)})
         }
         _ => json!({"allowed": true, "reason": "the sandbox does not enforce authorization (--rbac)"}),
     };

@@ -196,9 +196,9 @@ fn through_service(store: &Store, service: &Value) -> Result<Target, String> {
     let wanted = wanted.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
     let target = at(wanted, &["targetPort"]).cloned().unwrap_or_default();
     let picks = |offered: &Value| {
-        let (number, own) = (at(offered, &["port"]).and_then(Value::as_u64), text(offered, &["name"]));
+        let (number, name) = (at(offered, &["port"]).and_then(Value::as_u64), text(offered, &["name"]));
         let by_number = target.as_u64().is_some_and(|target| number == Some(target));
-        let by_name = !own.is_empty() && (Some(own) == target.as_str() || own == text(wanted, &["name"]));
+        let by_name = !name.is_empty() && (Some(name) == target.as_str() || name == text(wanted, &["name"]));
         number.filter(|_| by_number || by_name || list(&found, &["spec", "ports"]).len() == 1)
     };
     let none = || format!("no endpoints available for service {name:?}");

@@ -291,13 +291,13 @@ impl Builder {
 
     pub(super) fn finish(self) -> AppConf {
         let is_dynamic = self.dynamic == Some(Ok(true));
-        let most =
+        let max =
             if is_dynamic { known(self.dynamic_max).unwrap_or(u32::MAX) } else { known(self.instances).unwrap_or(0) };
         AppConf {
             allocation: self.allocation(),
             executor: self.executor(),
             ui: self.ui(),
-            lifecycle: LifecycleConf { most_executors: most, ..self.lifecycle },
+            lifecycle: LifecycleConf { max_executors: max, ..self.lifecycle },
             batch_size: known(self.batch_size),
             max_pending: known(self.max_pending),
             maximum: known(self.maximum),
@@ -558,7 +558,7 @@ mod tests {
              spark.executor.failuresValidityInterval=1h\nspark.executor.instances=4",
         );
         assert_eq!(set.detection_time(), Duration::from_secs(30));
-        assert!(!set.delete_on_termination && set.failure_limit() == 7 && set.most_executors == 4);
+        assert!(!set.delete_on_termination && set.failure_limit() == 7 && set.max_executors == 4);
         assert_eq!(set.failures_expire, Some(Duration::from_secs(3600)));
         let dynamic = of("spark.dynamicAllocation.enabled=true\nspark.executor.instances=4");
         assert_eq!(dynamic.failure_limit(), u32::MAX, "there is no maximum");

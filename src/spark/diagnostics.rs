@@ -249,9 +249,9 @@ impl PodDiagnostics {
     /// When the pod exited, as far as it reports: when the executor's container did, else the last that did, else when the status of
     /// a pod in a final phase changed last, and for another pod when its deletion was requested.
     pub fn ended_at(&self) -> Option<Timestamp> {
-        let own = self.spark().and_then(|container| container.ended()?.finished_at());
+        let ended = self.spark().and_then(|container| container.ended()?.finished_at());
         let last = || self.ended().filter_map(|(_, ended)| ended.finished_at()).max();
-        own.or_else(last).or_else(|| if self.is_over { self.changed } else { self.deletion.as_ref()?.asked })
+        ended.or_else(last).or_else(|| if self.is_over { self.changed } else { self.deletion.as_ref()?.asked })
     }
 
     /// What the containers and the node report of an exit, one part each.
@@ -414,13 +414,13 @@ fn deletion(pod: &Pod<'_>) -> Deletion {
 }
 
 fn words(reason: Option<&Text<'_>>, message: Option<&Text<'_>>) -> ReasonAndMessage {
-    let text = |text: Option<&Text<'_>>, most| cut(text.map_or("", |text| text.as_str()), most);
+    let text = |text: Option<&Text<'_>>, max| cut(text.map_or("", |text| text.as_str()), max);
     ReasonAndMessage { reason: text(reason, MAX_WORD), message: text(message, MAX_MESSAGE) }
 }
 
-/// At most `most` bytes, cut at a character boundary, that control no terminal: Events and logs show them.
-fn cut(text: &str, most: usize) -> Box<str> {
-    truncated(&harmless(truncated(text, most)), most).into()
+/// At most `max` bytes, cut at a character boundary, that control no terminal: Events and logs show them.
+fn cut(text: &str, max: usize) -> Box<str> {
+    truncated(&harmless(truncated(text, max)), max).into()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 static KEY: OnceLock<Option<RandomState>> = OnceLock::new();
 
-/// Sets the key of this process's hashes: without a key that nobody knows, anyone could compute names with the same hash, which would
+/// Sets the key of this process's hashes: without a secret key, any tenant could compute names with the same hash, which would
 /// hide one another. The program sets one before it does anything else; tests and simulations do not, so that they can be repeated.
 pub fn set_key(key: RandomState) {
     let is_first = KEY.set(Some(key)).is_ok();

@@ -17,7 +17,7 @@ pub struct LifecycleConf {
     /// `spark.executor.failuresValidityInterval`: if unset, failures count forever.
     pub failures_expire: Option<Duration>,
     /// `spark.dynamicAllocation.maxExecutors` under dynamic allocation, else `spark.executor.instances`; 0 when unset.
-    pub most_executors: u32,
+    pub max_executors: u32,
 }
 
 impl Default for LifecycleConf {
@@ -28,7 +28,7 @@ impl Default for LifecycleConf {
             delete_on_termination: true,
             max_failures: None,
             failures_expire: None,
-            most_executors: 0,
+            max_executors: 0,
         }
     }
 }
@@ -41,7 +41,7 @@ impl LifecycleConf {
 
     /// With more failures than this, Spark stops the application with exit code 11 (`ExecutorFailureTracker`).
     pub fn failure_limit(&self) -> u32 {
-        self.max_failures.unwrap_or_else(|| self.most_executors.saturating_mul(2).max(3))
+        self.max_failures.unwrap_or_else(|| self.max_executors.saturating_mul(2).max(3))
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn failure_limit_follows_number_of_executors() {
         let lifecycle_conf =
-            |most_executors, max_failures| LifecycleConf { most_executors, max_failures, ..LifecycleConf::default() };
+            |max_executors, max_failures| LifecycleConf { max_executors, max_failures, ..LifecycleConf::default() };
         assert_eq!(lifecycle_conf(0, None).failure_limit(), 3);
         assert_eq!(lifecycle_conf(10, None).failure_limit(), 20);
         assert_eq!(lifecycle_conf(u32::MAX, None).failure_limit(), u32::MAX);

@@ -68,8 +68,8 @@ pub struct Work(Option<usize>);
 
 impl Work {
     /// At most this many terms and requirements together.
-    pub fn new(most: usize) -> Work {
-        Work(Some(most))
+    pub fn new(max: usize) -> Work {
+        Work(Some(max))
     }
 
     /// Whether more were needed: then the results are not to be used.
@@ -216,20 +216,20 @@ impl Term<'_> {
 }
 
 impl Requirement<'_> {
-    fn is_met<'n>(&self, of: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
+    fn is_met<'n>(&self, value_of: impl Fn(&str) -> Option<&'n str>, work: &mut Work) -> bool {
         if !work.count() {
             return true;
         }
-        let own = of(&self.key);
+        let value = value_of(&self.key);
         let number = |text: &str| text.parse::<i64>().ok();
-        let compare = || Some((number(own?)?, number(list(&self.values).first()?)?));
+        let compare = || Some((number(value?)?, number(list(&self.values).first()?)?));
         let is_met = match self.operator.as_str() {
-            "In" => own.is_some_and(|own| self.has(own)),
-            "NotIn" => own.is_none_or(|own| !self.has(own)),
-            "Exists" => own.is_some(),
-            "DoesNotExist" => own.is_none(),
-            "Gt" => compare().is_some_and(|(own, than)| own > than),
-            "Lt" => compare().is_some_and(|(own, than)| own < than),
+            "In" => value.is_some_and(|value| self.has(value)),
+            "NotIn" => value.is_none_or(|value| !self.has(value)),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            "Gt" => compare().is_some_and(|(value, than)| value > than),
+            "Lt" => compare().is_some_and(|(value, than)| value < than),
             _ => false,
         };
         is_met || work.is_exceeded()
@@ -237,7 +237,7 @@ impl Requirement<'_> {
 
     /// Whether this is one of the values, which are sorted.
     fn has(&self, value: &str) -> bool {
-        list(&self.values).binary_search_by(|own| (**own).cmp(value)).is_ok()
+        list(&self.values).binary_search_by(|listed| (**listed).cmp(value)).is_ok()
     }
 }
 
@@ -327,8 +327,8 @@ mod tests {
             let text = json!({"spec": spec}).to_string();
             let pod: super::super::pod::Pod<'_> = serde_json::from_str(&text).unwrap();
             let requirements = NodeRequirements::of(&pod.spec).unwrap();
-            let exceeded = |most: usize| {
-                let mut work = Work::new(most);
+            let exceeded = |max: usize| {
+                let mut work = Work::new(max);
                 let allowed = requirements.allow("n", |key| (key != "absent").then_some("y"), &mut work);
                 assert!(allowed || !work.is_exceeded(), "nothing more is compared");
                 work.is_exceeded()

@@ -59,8 +59,8 @@ impl ResourceList {
     /// Raises every resource to at least the other list's amount.
     pub fn raise(&mut self, other: &ResourceList) {
         for (name, amount) in &other.0 {
-            let most = self.0.entry(name.clone()).or_insert(*amount);
-            *most = (*most).max(*amount);
+            let max = self.0.entry(name.clone()).or_insert(*amount);
+            *max = (*max).max(*amount);
         }
     }
 
@@ -119,13 +119,13 @@ pub fn of_pod(workload: &Workload<'_>) -> ResourceList {
     let mut sidecars = ResourceList::default();
     let mut init = ResourceList::default();
     for container in &workload.init_containers {
-        let own = of_container(container);
+        let requests = of_container(container);
         if container.restarts_always {
-            total.add(&own);
-            sidecars.add(&own);
+            total.add(&requests);
+            sidecars.add(&requests);
             init.raise(&sidecars);
         } else {
-            let mut step = own;
+            let mut step = requests;
             step.add(&sidecars);
             init.raise(&step);
         }

@@ -5,16 +5,16 @@ pub fn shown(text: &str) -> String {
     cut(text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }), MAX_SHOWN)
 }
 
-fn cut(text: impl Iterator<Item = char> + Clone, most: usize) -> String {
-    if text.clone().nth(most).is_none() {
+fn cut(text: impl Iterator<Item = char> + Clone, max: usize) -> String {
+    if text.clone().nth(max).is_none() {
         return text.collect();
     }
-    text.take(most.saturating_sub(1)).chain(['…']).take(most).collect()
+    text.take(max.saturating_sub(1)).chain(['…']).take(max).collect()
 }
 
 /// The first line of a text, at most this many characters of it, for a row of a table or of a terminal.
-pub fn first_line(text: &str, most: usize) -> String {
-    cut(text.lines().next().unwrap_or_default().chars(), most)
+pub fn first_line(text: &str, max: usize) -> String {
+    cut(text.lines().next().unwrap_or_default().chars(), max)
 }
 
 /// A text whose first letter is a capital.
@@ -24,13 +24,13 @@ pub fn capitalized(text: &str) -> String {
 }
 
 /// A name of at most so many characters, cut in its middle: names often differ at their ends.
-pub fn squeezed(name: &str, most: usize) -> String {
+pub fn squeezed(name: &str, max: usize) -> String {
     let length = name.chars().count();
-    if length <= most {
+    if length <= max {
         return name.to_owned();
     }
-    let end = most / 3;
-    let begin = most.saturating_sub(1 + end);
+    let end = max / 3;
+    let begin = max.saturating_sub(1 + end);
     name.chars().take(begin).chain(['…']).chain(name.chars().skip(length - end)).collect()
 }
 
@@ -46,8 +46,8 @@ pub fn harmless(text: &str) -> String {
 }
 
 /// At most this many bytes of a text, up to a character boundary.
-pub fn truncated(text: &str, most: usize) -> &str {
-    text.get(..text.floor_char_boundary(most)).unwrap_or_default()
+pub fn truncated(text: &str, max: usize) -> &str {
+    text.get(..text.floor_char_boundary(max)).unwrap_or_default()
 }
 
 /// The longest text of a tenant in a message, in characters.

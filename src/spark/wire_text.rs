@@ -36,13 +36,13 @@ where
     bounded_to::<MAX_ITEMS, D, T>(deserializer)
 }
 
-/// Reads a list of at most `MOST` items; null is none.
-pub fn bounded_to<'de, const MOST: usize, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+/// Reads a list of at most `MAX` items; null is none.
+pub fn bounded_to<'de, const MAX: usize, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    deserializer.deserialize_any(ListVisitor::<MOST, false, T>(PhantomData))
+    deserializer.deserialize_any(ListVisitor::<MAX, false, T>(PhantomData))
 }
 
 /// Reads the first items of a list and skips the rest; null is none.
@@ -54,10 +54,10 @@ where
     deserializer.deserialize_any(ListVisitor::<MAX_ITEMS, true, T>(PhantomData))
 }
 
-/// Reads at most `MOST` items. Further items are skipped, or are an error.
-struct ListVisitor<const MOST: usize, const SKIPS: bool, T>(PhantomData<T>);
+/// Reads at most `MAX` items. Further items are skipped, or are an error.
+struct ListVisitor<const MAX: usize, const SKIPS: bool, T>(PhantomData<T>);
 
-impl<'de, const MOST: usize, const SKIPS: bool, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MOST, SKIPS, T> {
+impl<'de, const MAX: usize, const SKIPS: bool, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MAX, SKIPS, T> {
     type Value = Option<Vec<T>>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
@@ -67,7 +67,7 @@ impl<'de, const MOST: usize, const SKIPS: bool, T: Deserialize<'de>> Visitor<'de
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut list = Vec::new();
-        while list.len() < MOST {
+        while list.len() < MAX {
             match seq.next_element()? {
                 Some(item) => list.push(item),
                 None => return Ok(Some(list)),
@@ -248,12 +248,12 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Entries<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EntriesVisitor { most: MAX_ITEMS })
+        deserializer.deserialize_map(EntriesVisitor { max: MAX_ITEMS })
     }
 }
 
 struct EntriesVisitor {
-    most: usize,
+    max: usize,
 }
 
 impl<'de> Visitor<'de> for EntriesVisitor {
@@ -265,7 +265,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
         let mut entries = Vec::with_capacity(8);
         // Go decodes a null as the empty string.
         while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Scalar<'de>>>()? {
-            if entries.len() == self.most {
+            if entries.len() == self.max {
                 return Err(A::Error::custom(TOO_MANY));
             }
             entries.push((key, value.map(|value| value.0).unwrap_or_default()));
@@ -280,7 +280,7 @@ pub struct FewEntries<'a>(pub Entries<'a>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for FewEntries<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(EntriesVisitor { most: FEW }).map(FewEntries)
+        deserializer.deserialize_map(EntriesVisitor { max: FEW }).map(FewEntries)
     }
 }
 

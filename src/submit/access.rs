@@ -12,8 +12,8 @@ const CONNECT_TIMEOUT: &str = "spark.kubernetes.submission.connectionTimeout";
 
 /// Reads the settings of the client that submits.
 pub fn access(conf: &SparkConf) -> Result<Access> {
-    let own = |key: &str| conf.get(&format!("{PREFIX}{key}")).map(str::to_owned);
-    let (token, token_file) = (own("oauthToken"), own("oauthTokenFile"));
+    let setting = |key: &str| conf.get(&format!("{PREFIX}{key}")).map(str::to_owned);
+    let (token, token_file) = (setting("oauthToken"), setting("oauthTokenFile"));
     require(token.is_none() || token_file.is_none(), || {
         format!("Cannot specify OAuth token through both a file {PREFIX}oauthTokenFile and a value {PREFIX}oauthToken.")
     })?;
@@ -26,9 +26,9 @@ pub fn access(conf: &SparkConf) -> Result<Access> {
         context: conf.get("spark.kubernetes.context").map(str::to_owned).filter(|context| !context.is_empty()),
         token,
         token_file,
-        ca_file: own("caCertFile"),
-        key_file: own("clientKeyFile"),
-        certificate_file: own("clientCertFile"),
+        ca_file: setting("caCertFile"),
+        key_file: setting("clientKeyFile"),
+        certificate_file: setting("clientCertFile"),
         trusts_all: conf.boolean("spark.kubernetes.trust.certificates")?.unwrap_or(false),
         connect_timeout: millis.filter(|millis| *millis > 0).map(Duration::from_millis),
     })

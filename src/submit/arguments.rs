@@ -20,7 +20,7 @@ pub type Rest<'a> = std::slice::Iter<'a, String>;
 /// arguments after it, and returns whether the option is its own.
 pub fn parse_with<'a>(
     args: &'a [String],
-    mut own: impl FnMut(&'a str, Option<&'a str>, &mut Rest<'a>) -> Result<bool>,
+    mut take: impl FnMut(&'a str, Option<&'a str>, &mut Rest<'a>) -> Result<bool>,
 ) -> Result<Options> {
     let mut options = Options::default();
     let mut rest = args.iter();
@@ -31,7 +31,7 @@ pub fn parse_with<'a>(
                 Some((name, value)) => (name, Some(value)),
                 None => (arg.as_str(), None),
             };
-        if name.starts_with('-') && own(name, inline, &mut rest)? {
+        if name.starts_with('-') && take(name, inline, &mut rest)? {
             continue;
         }
         let mut value = || {

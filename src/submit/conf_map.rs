@@ -12,7 +12,7 @@ const FOLDER: &str = "/opt/spark/conf";
 const VOLUME: &str = labels::DRIVER_CONF_VOLUMES[0];
 const NAMESPACE: &str = "spark.kubernetes.namespace";
 /// The most that an API server takes.
-const MOST: u64 = 1_048_576;
+const MAX_BYTES: u64 = 1_048_576;
 
 /// Adds the ConfigMap, and the container to the pod.
 pub(super) fn finish(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
@@ -41,16 +41,16 @@ pub(super) fn finish(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
 fn conf_files(context: &Context<'_>, draft: &mut Draft) -> Result<Map<String, Value>> {
     let mut files = Map::new();
     let key = "spark.kubernetes.configMap.maxSize";
-    let most = match context.conf().get(key) {
+    let max = match context.conf().get(key) {
         Some(size) => {
-            let most = size.trim().parse::<i64>().map_err(|_| SubmitError::mismatch(key, size, "long"))?;
-            let most = most.max(0).unsigned_abs();
-            if most > MOST {
-                return Err(SubmitError::requirement(key, size, &format!("Must have at most {MOST} bytes")));
+            let max = size.trim().parse::<i64>().map_err(|_| SubmitError::mismatch(key, size, "long"))?;
+            let max = max.max(0).unsigned_abs();
+            if max > MAX_BYTES {
+                return Err(SubmitError::requirement(key, size, &format!("Must have at most {MAX_BYTES} bytes")));
             }
-            most
+            max
         }
-        None => MOST,
+        None => MAX_BYTES,
     };
     let Some(folder) = options::conf_dir(context.env) else { return Ok(files) };
     // By the sum of both lengths.
@@ -73,14 +73,14 @@ fn conf_files(context: &Context<'_>, draft: &mut Draft) -> Result<Map<String, Va
             draft.warnings.push(format!("{folder}/{name} is no UTF-8 text, and is not mounted"));
             continue;
         };
-        let own = u64::try_from(length).unwrap_or(u64::MAX);
-        if size.saturating_add(own) >= most {
+        let entry_size = u64::try_from(length).unwrap_or(u64::MAX);
+        if size.saturating_add(entry_size) >= max {
             draft
                 .warnings
-                .push(format!("{folder}/{name} is not mounted: with it, the files would exceed {key} ({most} bytes)"));
+                .push(format!("{folder}/{name} is not mounted: with it, the files would exceed {key} ({max} bytes)"));
             continue;
         }
-        size += own;
+        size += entry_size;
         files.insert(name, json!(text));
     }
     Ok(files)

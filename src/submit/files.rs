@@ -1,4 +1,4 @@
-//! The files that a submission reads: by whoever submits, so that the core reads none itself.
+//! The files that a submission reads. The caller reads them, so that this crate decides without I/O.
 
 /// Reads files of the machine on which spark-usher runs.
 pub trait Files {

@@ -33,10 +33,10 @@ impl Submission {
 
     /// What one executor requests, with the other containers of its template.
     pub fn executor_requests(&self) -> Result<ResourceList> {
-        let own = read(self.conf.executor.clone())?;
-        let Some(template) = self.data(TEMPLATE_KEY) else { return Ok(own) };
+        let of_conf = read(self.conf.executor.clone())?;
+        let Some(template) = self.data(TEMPLATE_KEY) else { return Ok(of_conf) };
         let named = self.settings("spark.kubernetes.executor.podTemplateContainerName").pop().map(|(_, name)| name);
-        of_template(template, named.as_deref(), &own)
+        of_template(template, named.as_deref(), &of_conf)
     }
 
     /// Writes the number of executors of the gang, and what one of them requests, on the driver.
@@ -47,7 +47,7 @@ impl Submission {
         let requests = self.executor_requests()?;
         let annotations = map_mut(&mut self.pod, &["metadata", "annotations"]);
         for (key, value) in [(MIN_MEMBER, members.to_string()), (EXECUTOR_RESOURCES, requests.to_json().to_string())] {
-            // Whoever writes an annotation of the driver in the configuration knows better.
+            // An annotation of the driver in the configuration wins.
             annotations.entry(key).or_insert_with(|| json!(value));
         }
         Ok(())
@@ -68,16 +68,16 @@ fn of_template(template: &str, container: Option<&str>, executor: &ResourceList)
     if containers.is_empty() {
         containers.push(Value::Object(Map::new()));
     }
-    if let Some(own) = containers.get_mut(named.unwrap_or(0)) {
+    if let Some(container) = containers.get_mut(named.unwrap_or(0)) {
         for kind in ["requests", "limits"] {
-            let amounts = map_mut(own, &["resources", kind]);
+            let amounts = map_mut(container, &["resources", kind]);
             amounts.retain(|name, _| !matches!(name.as_str(), "cpu" | "memory"));
         }
         if let Value::Object(requests) = executor.to_json() {
-            map_mut(own, &["resources", "requests"]).extend(requests);
+            map_mut(container, &["resources", "requests"]).extend(requests);
         }
-        if text(own, &["name"]).is_empty() {
-            set(own, &["name"], "executor");
+        if text(container, &["name"]).is_empty() {
+            set(container, &["name"], "executor");
         }
     }
     let json = pod.to_string();

@@ -149,7 +149,7 @@ fn refuse_shells(class: &str, version: SparkVersion) -> Result<()> {
 
 /// The labels of the driver's pod: those of the user, and Spark's own.
 fn labels(context: &Context<'_>, name: &str) -> Result<Map<String, Value>> {
-    let own = [
+    let spark_labels = [
         (labels::VERSION, context.version.to_string()),
         (labels::APP_SELECTOR, context.app_id.clone()),
         (labels::APP_NAME, names::label(name)),
@@ -157,7 +157,7 @@ fn labels(context: &Context<'_>, name: &str) -> Result<Map<String, Value>> {
     ];
     let mut labels = Map::new();
     for (key, value) in context.conf().with_prefix("spark.kubernetes.driver.label.") {
-        if own.iter().any(|(reserved, _)| *reserved == key) {
+        if spark_labels.iter().any(|(reserved, _)| *reserved == key) {
             return Err(SubmitError::new(format!(
                 "Label with key {key} is not allowed as it is reserved for Spark bookkeeping operations."
             )));
@@ -166,7 +166,7 @@ fn labels(context: &Context<'_>, name: &str) -> Result<Map<String, Value>> {
         let value = if context.is_since(4, 0) { context.substituted(value) } else { value.to_owned() };
         labels.insert(key.to_owned(), json!(value));
     }
-    labels.extend(own.map(|(key, value)| (key.to_owned(), json!(value))));
+    labels.extend(spark_labels.map(|(key, value)| (key.to_owned(), json!(value))));
     Ok(labels)
 }
 

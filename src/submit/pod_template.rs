@@ -240,7 +240,7 @@ fn parse(text: &str) -> Result<Option<Node>, String> {
 /// The number of nodes, and of levels.
 fn size(node: &Node) -> (usize, usize) {
     let sum = |all: &mut dyn Iterator<Item = &Node>| {
-        let all = all.map(size).fold((0, 0), |(nodes, depth), (more, own)| (nodes + more, depth.max(own)));
+        let all = all.map(size).fold((0, 0), |(nodes, depth), (more, deep)| (nodes + more, depth.max(deep)));
         (all.0 + 1, all.1 + 1)
     };
     match node {

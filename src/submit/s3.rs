@@ -61,14 +61,14 @@ impl S3Settings {
         require(get("access.key").is_some() == get("secret.key").is_some(), || {
             format!("expected both {PREFIX}access.key and {PREFIX}secret.key, or none of them")
         })?;
-        let own = |name: &str| get(name).map(str::to_owned);
+        let setting = |name: &str| get(name).map(str::to_owned);
         Ok(S3Settings {
             names_service: get("endpoint").is_some(),
             endpoint,
-            region: own("endpoint.region"),
-            access_key: own("access.key"),
-            secret_key: own("secret.key"),
-            session_token: own("session.token"),
+            region: setting("endpoint.region"),
+            access_key: setting("access.key"),
+            secret_key: setting("secret.key"),
+            session_token: setting("session.token"),
             is_path_style: is("path.style.access", false)?,
             is_anonymous: get("aws.credentials.provider").is_some_and(|class| class.contains("Anonymous")),
         })

@@ -153,21 +153,21 @@ mod tests {
         assert_eq!(java_hash("spark"), 109_638_365);
         assert_eq!(pair_hash(("a", "b"), false), 961_399_813);
         assert_eq!(pair_hash(("a", "b"), true).cast_signed(), -900_438_667);
-        let own = entries(20);
-        let own: Vec<Entry<'_>> = own.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let settings = entries(20);
+        let settings: Vec<Entry<'_>> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         assert_eq!(
-            numbers(&chained_table(own.clone())),
+            numbers(&chained_table(settings.clone())),
             [15, 5, 16, 12, 11, 19, 6, 13, 1, 14, 10, 3, 18, 9, 8, 4, 0, 7, 2, 17]
         );
-        assert_eq!(numbers(&flat_table(&own)), [0, 5, 10, 16, 6, 9, 15, 13, 3, 2, 7, 17, 18, 12, 14, 4, 8, 19, 11, 1]);
+        assert_eq!(numbers(&flat_table(&settings)), [0, 5, 10, 16, 6, 9, 15, 13, 3, 2, 7, 17, 18, 12, 14, 4, 8, 19, 11, 1]);
     }
 
     #[test]
     fn no_entry_is_lost() {
         for count in [0, 3, 5, 200] {
-            let own = entries(count);
+            let settings = entries(count);
             for is_2_12 in [true, false] {
-                let all = set_order(own.iter().map(|(key, value)| (key.as_str(), value.as_str())), is_2_12);
+                let all = set_order(settings.iter().map(|(key, value)| (key.as_str(), value.as_str())), is_2_12);
                 let mut found = numbers(&map_order(all, is_2_12));
                 found.sort_unstable();
                 assert_eq!(found, (0..u32::try_from(count).unwrap()).collect::<Vec<_>>());

@@ -83,7 +83,7 @@ fn documented_test_binaries_exist() {
     }
     let mut count = 0;
     for (path, text) in texts {
-        for name in text.split("--test ").skip(1).filter_map(|rest| rest.split([' ', '`', '\n', ',']).next()) {
+        for name in text.split("--test ").skip(1).filter_map(|rest| rest.split([' ', '`', '\n', ',', '"']).next()) {
             let exists =
                 root.join(format!("tests/{name}.rs")).exists() || root.join(format!("tests/{name}/main.rs")).exists();
             assert!(exists, "{}: --test {name}", path.display());
@@ -93,16 +93,14 @@ fn documented_test_binaries_exist() {
     assert!(count > 8, "{count} commands");
 }
 
-/// All sources of a module of a crate, and the rest of a path that begins with it: `gang::TABLE` is in `src/core/gang`. A path may begin with
-/// the name of the crate.
-fn module<'p>(src: &Path, path: &'p str) -> (String, Vec<&'p str>) {
-    let crates = std::fs::read_dir(src).unwrap().map(|entry| entry.unwrap().path());
-    let crates = crates.filter(|path| path.join("Cargo.toml").is_file()).chain([src.to_owned()]);
-    let found = crates.map(|folder| module_of(&folder, path));
-    found.min_by_key(|(text, rest)| (rest.len(), text.is_empty())).unwrap()
+/// The folders of the crates, and that of the program.
+fn crates(src: &Path) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(src).unwrap().map(|entry| entry.unwrap().path());
+    folders.filter(|path| path.join("Cargo.toml").is_file()).chain([src.to_owned()]).collect()
 }
 
-fn module_of<'p>(folder: &Path, path: &'p str) -> (String, Vec<&'p str>) {
+/// All sources of a module of a crate, and the rest of a path that begins with it: `gang::TABLE` is in `src/core/gang`.
+fn module<'p>(folder: &Path, path: &'p str) -> (String, Vec<&'p str>) {
     let mut rest: Vec<&str> = path.split("::").collect();
     let mut at = folder.to_owned();
     let is_module = |at: &Path, name: &str| at.join(name).is_dir() || at.join(format!("{name}.rs")).is_file();
@@ -127,16 +125,21 @@ fn module_of<'p>(folder: &Path, path: &'p str) -> (String, Vec<&'p str>) {
 fn files_and_names_of_the_architecture_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("docs/architecture.md")).unwrap();
+    let crates = crates(&root.join("src"));
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
     let (mut missing, mut count) = (Vec::new(), 0);
     for path in page.split(|c| !is_name(c)).map(|path| path.trim_matches(':')).filter(|path| path.contains("::")) {
-        let (text, rest) = module(&root.join("src"), path);
-        if rest.len() == path.split("::").count() {
-            continue; // Another crate's.
+        let found = crates.iter().map(|folder| module(folder, path));
+        let mut found: Vec<_> = found.filter(|(_, rest)| rest.len() < path.split("::").count()).collect();
+        if found.is_empty() {
+            continue; // Not of ours.
         }
         count += 1;
-        let has = |name: &&str| text.split(|c: char| !is_name(c) || c == ':').any(|word| word == *name);
-        if !rest.iter().all(has) {
+        found.retain(|(text, rest)| {
+            let words: BTreeSet<&str> = text.split(|c: char| !is_name(c) || c == ':').collect();
+            rest.iter().all(|name| words.contains(name))
+        });
+        if found.is_empty() {
             missing.push(path.to_owned());
         }
     }

@@ -353,7 +353,7 @@ fn gang_that_never_fits_its_queue_is_known() {
     let found = previewed(VOLCANO, &[]);
     let (object, queue) = found.queue_object().unwrap();
     assert_eq!((object.plural, queue), ("queues", "etl"));
-    let fits = |capability: Value| found.never_fits(&(object.most)(&json!({"spec": {"capability": capability}})));
+    let fits = |capability: Value| found.never_fits(&(object.max)(&json!({"spec": {"capability": capability}})));
     assert_eq!(
         fits(json!({"cpu": "64", "memory": "1Ti"})).unwrap(),
         "a gang of 40 executors will never fit queue etl: it requests 160 cpu, and the queue has at most 64"

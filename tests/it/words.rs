@@ -1,5 +1,5 @@
 //! The project's prose uses the standard terms of Kubernetes and Spark: words that earlier texts used in a sense of their own
-//! are rejected, in documentation, chart, `--help`, reasons, causes, metrics and every message.
+//! are rejected, in documentation, chart, `--help`, reasons, causes, metrics, comments and every message.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,6 +39,15 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("in doubt", "possibly reported before"),
     ("the loop", "the controller"),
     ("untold", "not reported"),
+];
+
+/// Names that say nothing of what they stand for, with examples of what does.
+const VAGUE: &[(&str, &str)] = &[
+    ("most", "max"),
+    ("own", "own_account, of_driver"),
+    ("its", "the object's name"),
+    ("goes_on", "continues"),
+    ("gave_way", "is_superseded"),
 ];
 
 /// Spark's own words.
@@ -182,15 +191,45 @@ fn reasons_causes_and_metrics_use_the_standard_terms() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+/// The comments of Rust code, each on its line.
+fn comments(code: &str) -> String {
+    let comment = |line: &str| {
+        let line = line.trim_start();
+        let at = if line.starts_with("//") { Some(0) } else { line.find(" // ") };
+        at.map_or_else(String::new, |at| line[at..].trim_start_matches([' ', '/', '!']).to_owned())
+    };
+    code.lines().map(comment).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
-fn messages_use_the_standard_terms() {
+fn messages_and_comments_use_the_standard_terms() {
     let mut found = Vec::new();
     for (path, code) in all_of(&["src"], &[".rs"]) {
+        found.extend(violations(&path, &comments(&code)));
         if !path.contains("/tests") {
             found.extend(violations(&path, &literals(&code)));
         }
     }
     assert!(found.is_empty(), "{} lines:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn names_say_what_they_stand_for() {
+    let mut found = Vec::new();
+    for (path, code) in all_of(&["src"], &[".rs"]) {
+        for (number, line) in code.lines().enumerate() {
+            let declared = ["let ", "let mut ", "(", ", ", "|", "fn "].iter().any(|before| {
+                VAGUE.iter().any(|(name, _)| {
+                    let begin = format!("{before}{name}");
+                    line.match_indices(&begin).any(|(at, _)| line[at + begin.len()..].starts_with([':', ' ', ',', ')', '|', '(']))
+                })
+            });
+            if declared && !line.trim_start().starts_with("//") && !line.contains('"') {
+                found.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{} lines, expected names such as {VAGUE:?}:\n{}", found.len(), found.join("\n"));
 }
 
 #[test]

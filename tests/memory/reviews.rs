@@ -89,7 +89,7 @@ fn memory_and_work_of_a_crafted_review_are_in_proportion_to_its_size() {
 
 #[test]
 fn memory_and_work_of_generated_reviews_are_in_proportion_to_their_size() {
-    let mut most = (0, 0);
+    let mut max = (0, 0);
     for seed in 0..2_000 {
         let rng = &mut Rng::new(seed);
         let (snapshot, policies) = world(rng);
@@ -99,9 +99,9 @@ fn memory_and_work_of_generated_reviews_are_in_proportion_to_their_size() {
         }
         for validates in [false, true] {
             let measured = measure(|| decide(&body, validates, &snapshot, &policies));
-            most = (most.0.max(measured.bytes_total), most.1.max(measured.count_total));
+            max = (max.0.max(measured.bytes_total), max.1.max(measured.count_total));
             assert_in_proportion(&format!("seed {seed}"), body.len(), &measured);
         }
     }
-    println!("at most {} bytes and {} allocations", most.0, most.1);
+    println!("at most {} bytes and {} allocations", max.0, max.1);
 }

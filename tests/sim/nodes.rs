@@ -257,7 +257,7 @@ impl History {
     }
 
     fn check(&self) {
-        let cap = self.settings.most_avoided(NODES as usize);
+        let cap = self.settings.max_avoided(NODES as usize);
         let bad: BTreeSet<String> = self.bad.keys().map(|node| name(*node)).collect();
         for replica in &self.replicas {
             let controller = &replica.harness.controller;

@@ -19,9 +19,9 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `most`.
-    pub fn below(&mut self, most: u64) -> u64 {
-        self.next() % most.max(1)
+    /// A number below `max`.
+    pub fn below(&mut self, max: u64) -> u64 {
+        self.next() % max.max(1)
     }
 
     /// True with this probability.

@@ -145,9 +145,9 @@ impl Job {
         let properties = format!("spark.executor.instances={}\n", self.executors);
         let mut driver = recorded.driver.clone();
         self.label(&mut driver, &format!("{name}-driver"), &selector, self.driver_exit);
-        let own = recorded.driver_config_map();
+        let config_map = recorded.driver_config_map();
         for volume in list_mut(&mut driver, &["spec", "volumes"]) {
-            if own == Some(text(volume, &["configMap", "name"])) {
+            if config_map == Some(text(volume, &["configMap", "name"])) {
                 set(volume, &["configMap", "name"], format!("{name}-driver-conf"));
             }
         }

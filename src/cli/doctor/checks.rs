@@ -328,11 +328,11 @@ fn endpoints(facts: &Facts, webhook: &Value, out: &mut Vec<Finding>) {
         return;
     }
     let Some(slices) = readable(&facts.slices, "the Service's EndpointSlices", out) else { return };
-    let own = slices.iter().filter(|slice| {
+    let of_service = slices.iter().filter(|slice| {
         entries(slice, &["metadata", "labels"])
             .any(|(key, value)| key == "kubernetes.io/service-name" && value == service)
     });
-    let ready = own
+    let ready = of_service
         .flat_map(|slice| list(slice, &["endpoints"]))
         .filter(|endpoint| at(endpoint, &["conditions", "ready"]).and_then(Value::as_bool) != Some(false));
     match ready.count() {
@@ -549,11 +549,11 @@ fn mesh(facts: &Facts, out: &mut Vec<Finding>) {
 }
 
 /// Lists the other webhooks that change pods, before and after spark-usher.
-fn others(facts: &Facts, own: &str, webhook: &Value, out: &mut Vec<Finding>) {
+fn others(facts: &Facts, ours: &str, webhook: &Value, out: &mut Vec<Finding>) {
     let Ok(all) = &facts.mutating else { return };
     let names = all.iter().filter(|one| list(one, &["webhooks"]).iter().any(touches_pods)).map(name_of);
     let (before, after): (Vec<String>, Vec<String>) =
-        names.filter(|name| name != own).partition(|name| name.as_str() < own);
+        names.filter(|name| name != ours).partition(|name| name.as_str() < ours);
     let again = text(webhook, &["reinvocationPolicy"]) == "IfNeeded";
     if !before.is_empty() {
         out.push(Finding::ok(format!(

@@ -25,7 +25,7 @@ use usher_spark::json::{at, entries, list, text};
 use usher_spark::labels;
 
 /// At most this many Spark pods are examined.
-const MOST_PODS: u32 = 500;
+const MAX_PODS: u32 = 500;
 /// How many questions about permissions are asked at the same time.
 const REVIEWS_AT_ONCE: usize = 8;
 
@@ -127,7 +127,7 @@ async fn list_of(client: &Client, kind: ApiResource, within: Option<&str>, selec
         None => Api::all_with(client.clone(), &kind),
     };
     let params = ListParams::default().labels(selector);
-    let params = if selector == labels::ROLE { params.limit(MOST_PODS) } else { params };
+    let params = if selector == labels::ROLE { params.limit(MAX_PODS) } else { params };
     let found = api.list(&params).await.map_err(brief)?;
     Ok(found.items.into_iter().filter_map(|object| serde_json::to_value(object).ok()).collect())
 }
@@ -181,15 +181,15 @@ impl Facts {
     /// what to read.
     pub(super) async fn read(&mut self, part: Part, client: &Client) {
         let namespace = self.namespace.clone();
-        let own = Some(&*namespace);
-        let of = |kind, within, selector| list_of(client, kind, within, selector);
+        let in_namespace = Some(&*namespace);
+        let list = |kind, within, selector| list_of(client, kind, within, selector);
         match part {
             Part::Installation => {
                 let admission = |kind, plural| resource("admissionregistration.k8s.io", "v1", kind, plural);
                 let mutating = admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations");
                 let validating = admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations");
                 (self.mutating, self.validating, self.deployments) =
-                    tokio::join!(of(mutating, None, ""), of(validating, None, ""), of(deployments(), own, ""));
+                    tokio::join!(list(mutating, None, ""), list(validating, None, ""), list(deployments(), in_namespace, ""));
                 if let Ok(all) = &mut self.deployments {
                     all.retain(serves);
                 }
@@ -199,7 +199,7 @@ impl Facts {
                     .join(",");
                 let lease = resource("coordination.k8s.io", "v1", "Lease", "leases");
                 (self.pods, self.lease) = tokio::join!(
-                    of(resource("", "v1", "Pod", "pods"), own, &labels),
+                    list(resource("", "v1", "Pod", "pods"), in_namespace, &labels),
                     one(client, lease, &namespace, Some(self.lease_name()))
                 );
             }
@@ -216,9 +216,9 @@ impl Facts {
                         named.clone()?;
                         one(client, resource("", "v1", "Secret", "secrets"), &namespace, secret).await
                     },
-                    of(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), own, ""),
-                    of(resource("", "v1", "Namespace", "namespaces"), None, ""),
-                    of(resource("", "v1", "Pod", "pods"), None, labels::ROLE)
+                    list(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), in_namespace, ""),
+                    list(resource("", "v1", "Namespace", "namespaces"), None, ""),
+                    list(resource("", "v1", "Pod", "pods"), None, labels::ROLE)
                 );
             }
             Part::Admission => {
@@ -386,7 +386,7 @@ const OWNERS_ENFORCED: &str = "cannot set an ownerRef on a resource you can't de
 /// The message of the last Event about an adoption that the API server has forbidden.
 async fn adoptions_refused(client: &Client) -> Found<Option<String>> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource("", "v1", "Event", "events"));
-    let params = ListParams::default().fields(&format!("reason={}", Reason::AdoptionRefused)).limit(MOST_PODS);
+    let params = ListParams::default().fields(&format!("reason={}", Reason::AdoptionRefused)).limit(MAX_PODS);
     let found = api.list(&params).await.map_err(brief)?;
     let mut messages = found.items.iter().map(|event| text(&event.data, &["message"]));
     Ok(messages.rfind(|message| message.contains(OWNERS_ENFORCED)).map(str::to_owned))

@@ -63,14 +63,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
         for part in Part::ALL {
             facts.read(part, &cluster.client).await;
             let known = examination.findings.len();
-            let goes_on = examination.examine(part, &facts);
+            let continues = examination.examine(part, &facts);
             if args.output.is_text() {
                 // Not all at the end: an API server may take seconds for each part.
                 let new = examination.findings.get(known..).unwrap_or_default();
                 args.output.write(&(), [], out, |out| print(new, out))?;
                 out.flush()?;
             }
-            if !goes_on {
+            if !continues {
                 break;
             }
         }
@@ -87,8 +87,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
     let list: Vec<Value> = findings.iter().map(Finding::to_json).collect();
     args.output.write(&list, [], out, |out| summary(&findings, out))?;
     let worst = findings.iter().map(|finding| finding.grade).max();
-    let most = if args.strict { Grade::Warning } else { Grade::Unchecked };
-    Ok(if worst > Some(most) { FAILED } else { OK })
+    let max = if args.strict { Grade::Warning } else { Grade::Unchecked };
+    Ok(if worst > Some(max) { FAILED } else { OK })
 }
 
 fn print_rules(output: Output, out: &mut dyn Write) -> io::Result<()> {

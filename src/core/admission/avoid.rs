@@ -248,12 +248,12 @@ fn mounts_other_claim(pod: &Pod<'_>) -> bool {
         claim_name: Text<'a>,
     }
     let Some(volumes) = pod.spec.volumes else { return false };
-    let own = pod.metadata.name.as_deref().unwrap_or_default();
-    let is_own = |claim: &Text<'_>| claim.strip_prefix(own).is_some_and(|rest| rest.starts_with("-pvc-"));
+    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+    let is_of_pod = |claim: &Text<'_>| claim.strip_prefix(pod_name).is_some_and(|rest| rest.starts_with("-pvc-"));
     match serde_json::from_str::<Option<Vec<Volume<'_>>>>(volumes) {
         Ok(volumes) => {
             let claims = volumes.into_iter().flatten().filter_map(|volume| volume.persistent_volume_claim);
-            claims.into_iter().any(|claim| own.is_empty() || !is_own(&claim.claim_name))
+            claims.into_iter().any(|claim| pod_name.is_empty() || !is_of_pod(&claim.claim_name))
         }
         Err(_) => true,
     }
@@ -267,10 +267,10 @@ fn must_equal_others(context: &MutationContext<'_, '_>, driver: Option<&DriverPo
             Mutation::SetMetadata(at, set, _) => *at == place && *set == key,
             _ => false,
         };
-        let own = place.of(&context.pod.metadata).as_ref().is_some_and(|entries| entries.get(key).is_some());
+        let of_pod = place.of(&context.pod.metadata).as_ref().is_some_and(|entries| entries.get(key).is_some());
         // A driver states the task groups of its executors, and their placeholders exist before them.
         let of_driver = driver.is_some_and(|driver| driver.scheduling.entry(place, key).is_some());
-        own || of_driver || draft.mutations.iter().any(sets)
+        of_pod || of_driver || draft.mutations.iter().any(sets)
     };
     let mut keys = gang::TABLE.iter().flat_map(|scheduler| scheduler.keeps_affinity);
     keys.any(|(place, key)| is_set(*place, key))
@@ -422,13 +422,13 @@ mod tests {
             let pinned = json!({"matchFields": [{"key": NAME, "operator": "In", "values": ["e"]}]});
             let hosts = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In",
                 "values": ["host-a", "host-b", "host-f"]}]});
-            let own = json!({"matchExpressions": exists["matchExpressions"], "matchFields": [not_in(&suspect[0])]});
+            let first = json!({"matchExpressions": exists["matchExpressions"], "matchFields": [not_in(&suspect[0])]});
             for terms in [
                 json!([exists]),
                 json!([exists, {}]),
                 json!([exists, pinned]),
                 json!([exists, exists, {"matchFields": []}, pinned]),
-                json!([own, exists]),
+                json!([first, exists]),
                 json!([hosts]),
             ] {
                 let mut affinity = required(&terms);

@@ -83,7 +83,7 @@ fn decide<'a>(
     if !is_decided {
         return Decision::pass(Reason::NotCreate);
     }
-    if validates && is_trusted(&review.requester, policies, context.own) {
+    if validates && is_trusted(&review.requester, policies, context.own_account) {
         return Decision::pass(Reason::TrustedWriter);
     }
     let possible = policies.possible(&review.namespace, review.known_namespace(context.snapshot));
@@ -293,7 +293,7 @@ mod tests {
         let text = head_with(r#""resource":{"group":"","version":"v1","resource":"pods"},"subResource":"status""#);
         let review = parse(text.as_bytes()).unwrap();
         let (snapshot, policies) = (Snapshot::default(), Policies::default());
-        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true };
+        let context = ValidationContext { snapshot: &snapshot, own_account: Some("us"), settled: true };
         assert_eq!(mutate_head(&review, &policies, context).reason, Reason::NotAPod);
         assert_eq!(validate_head(&review, &policies, context).reason, Reason::TooLarge);
         let text = text.replace("\"status\"", "\"binding\"");
@@ -305,7 +305,7 @@ mod tests {
     fn decision_names_strictest_policy_that_may_match() {
         let review = parse(HEAD.as_bytes()).unwrap();
         let snapshot = Snapshot::default();
-        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true };
+        let context = ValidationContext { snapshot: &snapshot, own_account: Some("us"), settled: true };
         let named = |policies: &[(&str, Validate, bool)]| {
             let policy = |(name, validate, strict): &(&str, Validate, bool)| Policy {
                 name: (*name).into(),
@@ -336,7 +336,7 @@ mod tests {
         let matches = Match { namespace_selector: Some(labels("a")), ..Match::everything() };
         let policy = Policy { matches, validate: Validate::Enforce, strict: true, ..Policy::fallback() };
         let (policies, snapshot) = (Policies::new(vec![policy], Vec::new()), Snapshot::default());
-        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true };
+        let context = ValidationContext { snapshot: &snapshot, own_account: Some("us"), settled: true };
         let found = |team: &str| {
             Some(Arc::new(Namespace { labels: [("team".to_owned(), team.to_owned())].into(), ..Namespace::default() }))
         };
@@ -351,7 +351,7 @@ mod tests {
     fn strictest_policy_that_may_match_decides_head() {
         let review = parse(HEAD.as_bytes()).unwrap();
         let snapshot = Snapshot::default();
-        let context = ValidationContext { snapshot: &snapshot, own: Some("us"), settled: true };
+        let context = ValidationContext { snapshot: &snapshot, own_account: Some("us"), settled: true };
         let gold = Match {
             pod_selector: Some([("tier".to_owned(), "gold".to_owned())].into_iter().collect()),
             ..Match::everything()

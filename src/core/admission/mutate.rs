@@ -87,8 +87,8 @@ fn namespace_unknown<'a>(context: &MutationContext<'_, 'a>) -> Draft<'a> {
 /// Sets a driver's scheduling fields from the policy. A driver never joins the executors' gang, which would wait for
 /// executors that only the driver can create.
 fn driver<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft<'a> {
-    let own = Overrides::read(|key| context.pod.annotation(key));
-    let effective = resolve_overrides(context, &Overrides::default(), &own);
+    let of_driver = Overrides::read(|key| context.pod.annotation(key));
+    let effective = resolve_overrides(context, &Overrides::default(), &of_driver);
     if effective.skip {
         return Draft::new(Reason::Skipped);
     }
@@ -115,9 +115,9 @@ fn executor<'a>(context: &MutationContext<'_, 'a>, policies: &Policies) -> Draft
     }
     let resolution = resolve::resolve(&review.requester, &review.namespace, pod, snapshot, policies);
     let driver_pod = driver_pod(context, &resolution);
-    let own = Overrides::read(|key| pod.annotation(key));
+    let of_pod = Overrides::read(|key| pod.annotation(key));
     let none = Overrides::default();
-    let effective = resolve_overrides(context, &own, driver_pod.map_or(&none, |driver| &driver.overrides));
+    let effective = resolve_overrides(context, &of_pod, driver_pod.map_or(&none, |driver| &driver.overrides));
     if effective.skip {
         return Draft { driver: resolution.driver, ..Draft::new(Reason::Skipped) };
     }

@@ -73,8 +73,8 @@ fn message(decision: &Decision<'_>, denial: Denial) -> String {
 
 /// Sentences may quote text of a tenant, which must not bloat the response, nor the audit log with every retry.
 fn bounded(text: &str) -> String {
-    const MOST: usize = 1024;
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
+    const MAX: usize = 1024;
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX).collect()
 }
 
 /// The reasons of the findings.

@@ -29,7 +29,7 @@ pub struct ValidationContext<'b> {
     /// The snapshot.
     pub snapshot: &'b Snapshot,
     /// Our own account.
-    pub own: Option<&'b str>,
+    pub own_account: Option<&'b str>,
     /// Whether the policies have been unchanged for a while. Replicas load a new policy file a minute or two apart: a replica
     /// with the new file must not reject a pod that another mutated by the old one.
     pub settled: bool,
@@ -37,7 +37,7 @@ pub struct ValidationContext<'b> {
 
 /// Validates a creation or an update.
 pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: ValidationContext<'_>) -> Decision<'a> {
-    let ValidationContext { snapshot, own, settled } = context;
+    let ValidationContext { snapshot, own_account, settled } = context;
     let is_ours = review.is_pod || (review.is_status && review.operation == Operation::Update);
     if !is_ours {
         return Decision::pass(Reason::NotAPod);
@@ -66,7 +66,7 @@ pub fn validate<'a>(review: &Review<'a>, policies: &'a Policies, context: Valida
             draft.findings.iter().any(|(reason, _)| *reason == Reason::QueueNotAllowed)
         });
     };
-    let trusted = is_trusted(&review.requester, policies, own);
+    let trusted = is_trusted(&review.requester, policies, own_account);
     match old {
         None => {
             created(review, pod, snapshot, policies, trusted, &mut draft);
@@ -106,13 +106,13 @@ fn sets_scheduling<'p>(pod: &'p Pod<'_>) -> (Vec<(&'p str, &'p str)>, Option<&'p
 
 /// Whether a requester may change everything: the cluster's controllers (the garbage collector removes owners itself),
 /// its scheduler, system:masters, our own account, and the accounts that the policy file names.
-pub(super) fn is_trusted(requester: &Requester<'_>, policies: &Policies, own: Option<&str>) -> bool {
+pub(super) fn is_trusted(requester: &Requester<'_>, policies: &Policies, own_account: Option<&str>) -> bool {
     const CONTROL_PLANE: [&str; 3] = ["system:kube-controller-manager", "system:kube-scheduler", "system:apiserver"];
     let username = requester.username.as_str();
     CONTROL_PLANE.contains(&username)
         || username.starts_with("system:serviceaccount:kube-system:")
         || requester.groups.iter().any(|group| *group == "system:masters" || policies.is_trusted_writer(group))
-        || own == Some(username)
+        || own_account == Some(username)
         || policies.is_trusted_writer(username)
 }
 
@@ -189,11 +189,11 @@ fn application(review: &Review<'_>, pod: &Pod<'_>, policies: &Policies, draft: &
     let keys = gang::TABLE.iter().flat_map(|scheduler| scheduler.app_keys.iter().chain(scheduler.more_app_keys));
     // Without the others, YuniKorn reads the app selector, which nothing here ever gives such a value.
     let selector = (MetadataField::Label, labels::APP_SELECTOR);
-    let mut own = None;
+    let mut app_id = None;
     for (place, key) in keys.chain([&selector]) {
         let Some(present) = place.value(pod, key).filter(|value| gang::is_application_id(value)) else { continue };
-        let own = own.get_or_insert_with(|| application::id_of_review(review, pod, policies));
-        if own.as_deref() != Some(present) || *key == labels::APP_SELECTOR {
+        let app_id = app_id.get_or_insert_with(|| application::id_of_review(review, pod, policies));
+        if app_id.as_deref() != Some(present) || *key == labels::APP_SELECTOR {
             let sentence = format!(
                 "the pod names application {} ({key}), which is that of another driver: remove it",
                 shown(present)
@@ -436,9 +436,9 @@ fn queue(
                 old.is_some_and(|old| scheduler.queue_by(old, by).as_ref() == Some(&queue))
                     || first().is_some_and(|scheduling| {
                         // The webhook sets every key that the pod has.
-                        let mut own = scheduler.own_queue_keys();
+                        let mut queue_keys = scheduler.own_queue_keys();
                         scheduling.entry(place, key) == Some(&*queue)
-                            || own.any(|(place, key)| scheduling.entry(place, key) == Some(&*queue))
+                            || queue_keys.any(|(place, key)| scheduling.entry(place, key) == Some(&*queue))
                     })
             };
             if !policy.allows_queue(&queue) && !was_there() {

@@ -74,12 +74,12 @@ pub(super) fn warnings(file: &Nodes) -> Vec<String> {
     if file.avoid && file.max_share.0 == 0 {
         warnings.push("nodes.avoid is true with a maxShare of 0%: no node is avoided".to_owned());
     }
-    let most = u32::try_from(MAX_FAULTS).unwrap_or(u32::MAX);
+    let max = u32::try_from(MAX_FAULTS).unwrap_or(u32::MAX);
     for (key, count) in
         [("failures", file.failures), ("applications", file.applications), ("namespaces", file.namespaces)]
     {
-        if !(1..=most).contains(&count) {
-            warnings.push(format!("nodes.{key} is {count}: {} applies", count.clamp(1, most)));
+        if !(1..=max).contains(&count) {
+            warnings.push(format!("nodes.{key} is {count}: {} applies", count.clamp(1, max)));
         }
     }
     for (key, span) in [("window", file.window), ("expires", file.expires)] {

@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str, every: bool) -> (Option<PolicyFile>, Vec<Wrong>)
         if found.is_empty()
             && let Err(error) = serde_saphyr::from_str::<Value>(text)
         {
-            // What is no YAML cannot be read without one of its keys.
+            // A text that is not YAML cannot be read without one of its keys.
             let of_text = described(text, "", &error);
             found.push(wrong);
             found.extend(Some(of_text).filter(|of_text| found.iter().all(|known| known.line != of_text.line)));
@@ -92,12 +92,12 @@ fn without(text: &str, wrong: &Wrong, whole: bool) -> Option<String> {
         *line = replacement;
     }
     let belongs = |line: &str| {
-        let own = self::indent(line);
+        let depth = self::indent(line);
         // The items of a list may begin where its key does.
         line.trim().is_empty()
             || line.trim_start().starts_with('#')
-            || own > column
-            || own == column && !is_item && self::is_item(line)
+            || depth > column
+            || depth == column && !is_item && self::is_item(line)
     };
     for line in lines.iter_mut().skip(at + 1).take_while(|line| belongs(line)) {
         line.clear();

@@ -244,11 +244,11 @@ pub(super) fn settings(file: &Recovery, dry_run: bool) -> policy::Recovery {
         given_up_views: file.given_up.views.unwrap_or(defaults.given_up_views).max(1),
         ..defaults
     };
-    rules(file).into_iter().fold(settings, |settings, (rule, its)| {
+    rules(file).into_iter().fold(settings, |settings, (rule, keys)| {
         let defaults = rule.defaults();
-        let after = its.after.map_or(defaults.after, |after| after.0.clamp(SHORTEST_AFTER, LONGEST));
-        let mode = its.mode.map_or(defaults.mode, |mode| mode.0);
-        let budget = its.budget.map_or(defaults.budget, |budget| budget.0);
+        let after = keys.after.map_or(defaults.after, |after| after.0.clamp(SHORTEST_AFTER, LONGEST));
+        let mode = keys.mode.map_or(defaults.mode, |mode| mode.0);
+        let budget = keys.budget.map_or(defaults.budget, |budget| budget.0);
         settings.with_rule(rule, RuleSettings { mode, after, budget })
     })
 }
@@ -256,8 +256,8 @@ pub(super) fn settings(file: &Recovery, dry_run: bool) -> policy::Recovery {
 /// The recovery rules as the file has them.
 fn rules(file: &Recovery) -> [(RecoveryRule, Rule); RecoveryRule::ALL.len()] {
     RecoveryRule::ALL.map(|rule| {
-        let reports = |its: ReportRule| Rule { mode: its.mode.map(|mode| Mode(mode.0)), ..Rule::default() };
-        let its = match rule {
+        let reports = |keys: ReportRule| Rule { mode: keys.mode.map(|mode| Mode(mode.0)), ..Rule::default() };
+        let keys = match rule {
             RecoveryRule::Stuck => {
                 let Stuck { mode, after, budget, .. } = file.stuck;
                 Rule { mode, after, budget }
@@ -272,7 +272,7 @@ fn rules(file: &Recovery) -> [(RecoveryRule, Rule); RecoveryRule::ALL.len()] {
             RecoveryRule::Terminating => file.terminating,
             RecoveryRule::Groups => reports(file.groups),
         };
-        (rule, its)
+        (rule, keys)
     })
 }
 
@@ -280,10 +280,10 @@ fn rules(file: &Recovery) -> [(RecoveryRule, Rule); RecoveryRule::ALL.len()] {
 pub(super) fn warnings(file: &Recovery) -> Vec<String> {
     let without_views = file.driver_view.access == DriverAccess::None;
     let mut warnings = Vec::new();
-    for (rule, its) in rules(file) {
-        let acts = file.act && its.mode.map_or(rule.defaults().mode, |mode| mode.0) == policy::Mode::Act;
+    for (rule, keys) in rules(file) {
+        let acts = file.act && keys.mode.map_or(rule.defaults().mode, |mode| mode.0) == policy::Mode::Act;
         let key = rule.as_str();
-        if !file.act && its.mode == Some(Mode(policy::Mode::Act)) {
+        if !file.act && keys.mode == Some(Mode(policy::Mode::Act)) {
             warnings.push(format!("recovery.{key}.mode is act, but recovery.act is false: the rule only reports"));
         }
         if acts && without_views && rule.needs_polls() {
@@ -292,13 +292,13 @@ pub(super) fn warnings(file: &Recovery) -> Vec<String> {
             ));
         }
         let init_after = file.stuck.init_after.filter(|_| rule == RecoveryRule::Stuck);
-        for (key, after) in [("after", its.after), ("initAfter", init_after)] {
+        for (key, after) in [("after", keys.after), ("initAfter", init_after)] {
             if after.is_some_and(|after| after.0 < SHORTEST_AFTER) {
                 let rule = rule.as_str();
                 warnings.push(format!("recovery.{rule}.{key} is less than {SHORTEST_AFTER:?}, which applies"));
             }
         }
-        let count = its.budget.map_or(rule.defaults().budget.count, |budget| budget.0.count);
+        let count = keys.budget.map_or(rule.defaults().budget.count, |budget| budget.0.count);
         if acts && (count == 0 || file.budget.0.count == 0) {
             warnings.push(format!("recovery.{key}.mode is act with a budget of 0: nothing is deleted"));
         }

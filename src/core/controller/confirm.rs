@@ -280,16 +280,16 @@ impl Confirmations {
         self.comparison.is_some()
     }
 
-    /// Compares about `most` more pods. `position` is the resourceVersion that the watch has reached.
+    /// Compares about `max` more pods. `position` is the resourceVersion that the watch has reached.
     pub(super) fn continue_comparison(
         &mut self,
         snapshot: &Snapshot,
         tombstones: &Tombstones,
-        most: usize,
+        max: usize,
         position: Option<&str>,
     ) {
         let Some(mut comparison) = self.comparison.take() else { return };
-        let mut left = most;
+        let mut left = max;
         if !comparison.is_walked {
             comparison.is_walked = self.desync(snapshot, &mut comparison, &mut left);
         }
@@ -441,12 +441,12 @@ impl Confirmations {
         self.listing.is_some() || !self.proven_absent.is_empty()
     }
 
-    /// Concludes from the last list, for about `most` pods. A pod that the list lacks, and that is not newer than it, is deleted
+    /// Concludes from the last list, for about `max` pods. A pod that the list lacks, and that is not newer than it, is deleted
     /// unless its labels changed: if there are few, each is confirmed with a GET, else all pods of their namespaces are listed.
-    pub(super) fn take_proven(&mut self, snapshot: &Snapshot, most: usize) -> Vec<Confirmed> {
+    pub(super) fn take_proven(&mut self, snapshot: &Snapshot, max: usize) -> Vec<Confirmed> {
         if let Some(mut listing) = self.listing.take() {
             let from = listing.last.take().map_or(Unbounded, Excluded);
-            let next: Vec<PodKey> = self.open.range((from, Unbounded)).map(|(pod, _)| pod.clone()).take(most).collect();
+            let next: Vec<PodKey> = self.open.range((from, Unbounded)).map(|(pod, _)| pod.clone()).take(max).collect();
             for pod in &next {
                 if let Some(Confirmation::Absent(removed)) = self.open.get(pod)
                     && removed.absence == Absence::NotListed
@@ -461,7 +461,7 @@ impl Confirmations {
                     self.open.remove(pod);
                 }
             }
-            if next.len() == most {
+            if next.len() == max {
                 listing.last = next.into_iter().next_back();
                 self.listing = Some(listing);
                 return Vec::new();
@@ -477,7 +477,7 @@ impl Confirmations {
                 }
             }
         }
-        let some = self.proven_absent.len().min(most);
+        let some = self.proven_absent.len().min(max);
         let removed = self.proven_absent.drain(..some).collect::<Vec<_>>().into_iter().filter_map(|pod| {
             let there = snapshot.executor(pod.namespace(), pod.name()).map(|(_, there)| there.uid.clone());
             match self.open.get(&pod)? {

@@ -102,10 +102,10 @@ impl DriverPolls {
         for poll in wanted {
             match self.entries.get_mut(&poll.key) {
                 Some(entry) => {
-                    let DriverPoll { port, most_rows, .. } = entry.poll;
+                    let DriverPoll { port, max_rows, .. } = entry.poll;
                     // The driver may still list pods that have just vanished together.
-                    let most_rows = most_rows.max(poll.most_rows);
-                    entry.poll = DriverPoll { port, most_rows, ..poll };
+                    let max_rows = max_rows.max(poll.max_rows);
+                    entry.poll = DriverPoll { port, max_rows, ..poll };
                 }
                 None => {
                     self.queue.add_after(poll.key.clone(), now + spread(&poll.key, STARTING_INTERVAL));
@@ -279,9 +279,9 @@ impl DriverPolls {
     }
 }
 
-/// A time below `most` that differs between drivers.
-fn spread(key: &DriverViewKey, most: Duration) -> Duration {
-    most.mul_f64((hash_of(key) % 1024) as f64 / 1024.0)
+/// A time below `max` that differs between drivers.
+fn spread(key: &DriverViewKey, max: Duration) -> Duration {
+    max.mul_f64((hash_of(key) % 1024) as f64 / 1024.0)
 }
 
 #[cfg(test)]
@@ -303,7 +303,7 @@ mod tests {
             key: DriverViewKey { app: app(number), driver: Creator::of_pod("d", uid) },
             pod: PodKey::new("default", "d"),
             uid: "u".into(),
-            most_rows: 1_000_000,
+            max_rows: 1_000_000,
             reads_conf: false,
             address: "10.0.0.5".into(),
             ui: Ui::default(),
@@ -398,9 +398,9 @@ mod tests {
     #[test]
     fn driver_may_list_the_pods_that_it_had() {
         let (mut polls, now) = (DriverPolls::default(), instant());
-        polls.require(&app(1), vec![DriverPoll { most_rows: 50_000, ..poll(1, "u") }], now);
-        polls.require(&app(1), vec![DriverPoll { most_rows: 2_100, ..poll(1, "u") }], now);
-        assert_eq!(polls.due(now + STARTING_INTERVAL)[0].most_rows, 50_000);
+        polls.require(&app(1), vec![DriverPoll { max_rows: 50_000, ..poll(1, "u") }], now);
+        polls.require(&app(1), vec![DriverPoll { max_rows: 2_100, ..poll(1, "u") }], now);
+        assert_eq!(polls.due(now + STARTING_INTERVAL)[0].max_rows, 50_000);
     }
 
     #[test]

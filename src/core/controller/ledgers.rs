@@ -108,18 +108,18 @@ impl Ledgers {
     /// Begins the next batch of exits, unless one is being recorded.
     fn begin_exits(&mut self, observed: &mut Observation, now: Now) {
         if let Some(batch) = observed.take_exits(now.at) {
-            self.exits.set_position(observed.progress.begin(), now.at);
+            self.exits.record_position(observed.progress.begin(), now.at);
             self.exits.begin_batch(batch);
         }
     }
 
     /// Notes exits, decides the causes of those that waited for their driver, and forgets expired ones.
-    fn record(&mut self, observed: &mut Observation, now: Now, most: usize) -> Recorded {
+    fn record(&mut self, observed: &mut Observation, now: Now, max: usize) -> Recorded {
         let was_recording = self.exits.has_batch();
-        self.exits.decide(observed.snapshot(), now, most);
-        let ended = self.exits.continue_batch(observed.snapshot(), now, most);
+        self.exits.decide(observed.snapshot(), now, max);
+        let ended = self.exits.continue_batch(observed.snapshot(), now, max);
         let explaining = self.exits.explaining_drivers();
-        self.exits.expire(observed.snapshot(), now.at, most);
+        self.exits.expire(observed.snapshot(), now.at, max);
         if was_recording && !self.exits.has_batch() {
             observed.exits_recorded(now.at);
         }

@@ -203,8 +203,8 @@ impl Lookups {
     /// Lookups that are due now, the longest due first.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Lookup> {
         let mut due = Vec::new();
-        for (queue, most) in [(&mut self.queue, MAX_IN_FLIGHT), (&mut self.optional, MAX_OPTIONAL)] {
-            while queue.in_flight() < most
+        for (queue, max) in [(&mut self.queue, MAX_IN_FLIGHT), (&mut self.optional, MAX_OPTIONAL)] {
+            while queue.in_flight() < max
                 && let Some(read) = queue.get(now)
             {
                 due.push(read);
@@ -308,7 +308,7 @@ impl Lookups {
 
     /// When something is due next.
     pub(super) fn next_due(&self, now: Instant) -> Option<Instant> {
-        let next = |queue: &WorkQueue<Lookup>, most| queue.next(now).filter(|_| queue.in_flight() < most);
+        let next = |queue: &WorkQueue<Lookup>, max| queue.next(now).filter(|_| queue.in_flight() < max);
         let all = [next(&self.queue, MAX_IN_FLIGHT), next(&self.optional, MAX_OPTIONAL)];
         all.into_iter().flatten().min()
     }

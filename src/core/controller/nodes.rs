@@ -36,7 +36,7 @@ const MAX_NAMED: usize = 3;
 const REPORTS_INTERVAL: Duration = Duration::from_secs(1);
 /// A node that stays suspect is reported again after this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(3600);
-/// At most this many suspect nodes are reported at once: more are a fault of the cluster, which the metric shows.
+/// At most this many suspect nodes are reported at the same time: more are a fault of the cluster, which the metric shows.
 const MAX_REPORTS: usize = 50;
 
 /// The ledger, and what was made known of it.
@@ -229,7 +229,7 @@ fn avoided(ledger: &NodeLedger, snapshot: &Snapshot, settings: &NodeSettings) ->
     let existing = ledger.suspects().filter(|(name, _)| snapshot.nodes.contains_key(*name));
     let mut suspects: Vec<(Instant, &Arc<str>)> = existing.map(|(name, suspicion)| (suspicion.since, name)).collect();
     suspects.sort_unstable();
-    suspects.truncate(settings.most_avoided(snapshot.nodes.len()));
+    suspects.truncate(settings.max_avoided(snapshot.nodes.len()));
     let mut names: Vec<Arc<str>> = suspects.into_iter().map(|(_, name)| name.clone()).collect();
     names.sort_unstable();
     names
@@ -324,13 +324,13 @@ mod tests {
     fn each_pending_executor_of_a_large_application_is_examined_once_a_minute() {
         for executors in [1, 256, 300, 7_681, 12_000] {
             let mut cluster = Cluster::new(executors);
-            let (mut examined, mut most) = (0, 0);
+            let (mut examined, mut max) = (0, 0);
             while cluster.seconds() < 60 {
                 let count = cluster.plan();
-                (examined, most) = (examined + count, most.max(count));
+                (examined, max) = (examined + count, max.max(count));
             }
             assert_eq!((examined, cluster.seconds()), (executors, 60), "{executors}");
-            assert!(most <= executors.div_ceil(PARTS).max(256), "{most} of {executors} at once");
+            assert!(max <= executors.div_ceil(PARTS).max(256), "{max} of {executors} at once");
         }
     }
 

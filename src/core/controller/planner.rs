@@ -232,12 +232,12 @@ impl Planner {
         let budget = &mut self.deletion_budget;
         for (set, actions) in &mut ready {
             actions.retain(|action| match action {
-                Action::Recover(of) => budget.begin(&policies.recovery, &set.app, of.rule, &of.seen.uid, now),
+                Action::Recover(recover) => budget.begin(&policies.recovery, &set.app, recover.rule, &recover.seen.uid, now),
                 _ => true,
             });
             for action in actions {
-                if let Action::Recover(of) = action {
-                    ledgers.rule_deletes(&of.seen.uid, of.rule);
+                if let Action::Recover(recover) = action {
+                    ledgers.rule_deletes(&recover.seen.uid, recover.rule);
                 }
             }
         }

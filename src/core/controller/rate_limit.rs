@@ -425,9 +425,9 @@ impl RateLimit {
         self.written.push_back((now + pause + THROTTLE_RESET_AFTER, key.clone()));
     }
 
-    /// Forgets writes older than [`THROTTLE_RESET_AFTER`], at most `most` at a time.
-    pub(super) fn prune(&mut self, now: Instant, most: usize) {
-        for _ in 0..most {
+    /// Forgets writes older than [`THROTTLE_RESET_AFTER`], at most `max` at a time.
+    pub(super) fn prune(&mut self, now: Instant, max: usize) {
+        for _ in 0..max {
             // A later write has its own entry.
             let Some((_, key)) = self.written.pop_front_if(|(until, _)| *until <= now) else { return };
             let is_quiet = |(_, until): &Pause| now.saturating_duration_since(*until) >= THROTTLE_RESET_AFTER;

@@ -35,7 +35,7 @@ pub struct DriverPoll {
     /// How it is reached.
     pub access: DriverAccess,
     /// An answer with more rows than this is refused: a tenant writes it.
-    pub most_rows: usize,
+    pub max_rows: usize,
     /// Whether its configuration is read too: it has no ConfigMap, as in client mode, and its configuration is not known yet.
     pub reads_conf: bool,
 }
@@ -73,14 +73,14 @@ pub fn poll(snapshot: &Snapshot, app: &AppKey, driver: &DriverPod, access: Drive
         port: None,
         is_first: false,
         access,
-        most_rows: most_rows(snapshot, app, ui.retained_dead),
+        max_rows: max_rows(snapshot, app, ui.retained_dead),
         reads_conf: false,
     })
 }
 
 /// How many executors a driver may list: several times those that exist, and the removed ones that Spark retains. Otherwise 16 MiB of
 /// made-up rows would be kept of each driver.
-fn most_rows(snapshot: &Snapshot, app: &AppKey, retained_dead: u32) -> usize {
+fn max_rows(snapshot: &Snapshot, app: &AppKey, retained_dead: u32) -> usize {
     let pods = snapshot.apps.get(app).map_or(0, |app| app.executors().len());
     let dead = usize::try_from(retained_dead).unwrap_or(usize::MAX).min(MAX_RETAINED_DEAD);
     MIN_ROWS + dead + pods.saturating_mul(ROWS_PER_POD)

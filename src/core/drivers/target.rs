@@ -50,8 +50,8 @@ pub fn replicas<'v>(
     driver: &DriverPod,
     sets: impl Iterator<Item = &'v ExecutorSet<'v>>,
 ) -> Option<u32> {
-    let own = sets.filter(|set| set.own_driver().is_some_and(|owner| owner.uid == driver.uid));
-    own.filter_map(|set| set.replicas(snapshot, key.namespace(), |_| true)).reduce(u32::saturating_add)
+    let of_driver = sets.filter(|set| set.own_driver().is_some_and(|owner| owner.uid == driver.uid));
+    of_driver.filter_map(|set| set.replicas(snapshot, key.namespace(), |_| true)).reduce(u32::saturating_add)
 }
 
 /// How many executors a driver wants; `None` if that is not known. `replicas` are those of its StatefulSets or Deployments.

@@ -111,9 +111,9 @@ fn of_events<'o>(events: impl Iterator<Item = &'o Value>, now: Timestamp, mut ad
         events.sort_by_key(|(time, waits, _)| std::cmp::Reverse((*time, *waits)));
         let waits = events.iter().take_while(|(_, waits, _)| *waits).map(|(.., event)| words(event));
         // That the members wait for each other explains less than what the queue or the cluster lacks.
-        let (own, mutual): (Vec<String>, Vec<String>) =
+        let (own_reasons, mutual): (Vec<String>, Vec<String>) =
             waits.partition(|words| !words.contains("tasks in gang unschedulable"));
-        own.iter().chain(&mutual).for_each(|words| add(group, format!("PodGroup {group}: {words}")));
+        own_reasons.iter().chain(&mutual).for_each(|words| add(group, format!("PodGroup {group}: {words}")));
     }
 }
 
@@ -171,8 +171,8 @@ fn of_placeholder(pod: &Value) -> Option<String> {
 }
 
 /// The reason and the message of an Event or a condition. `Pending`, `Unschedulable` and `Inadmissible` say nothing.
-fn words(of: &Value) -> String {
-    let (reason, message) = (text(of, &["reason"]), text(of, &["message"]));
+fn words(event: &Value) -> String {
+    let (reason, message) = (text(event, &["reason"]), text(event, &["message"]));
     match reason {
         "" | "Pending" | "Unschedulable" | "Inadmissible" if !message.is_empty() => message.to_owned(),
         _ if message.is_empty() => reason.to_owned(),

@@ -140,7 +140,7 @@ pub struct QueueObject {
     /// Resource.
     pub plural: &'static str,
     /// What all pods of a queue together can never exceed; resources without a limit are missing.
-    pub most: fn(&Value) -> ResourceList,
+    pub max: fn(&Value) -> ResourceList,
 }
 
 vocabulary! {
@@ -284,8 +284,8 @@ impl GangScheduler {
 
     /// Every key from which this scheduler reads a queue; those that it reads only without a queue key have `true`.
     pub fn queue_keys(&self) -> impl Iterator<Item = (MetadataField, &'static str, bool)> {
-        let own = self.own_queue_keys().map(|(place, key)| (place, key, false));
-        own.chain(self.fallback_queue_keys.iter().map(|(place, key)| (*place, *key, true)))
+        let keys = self.own_queue_keys().map(|(place, key)| (place, key, false));
+        keys.chain(self.fallback_queue_keys.iter().map(|(place, key)| (*place, *key, true)))
     }
 
     /// The queue that a pod names by one of the [`GangScheduler::queue_keys`].

@@ -47,7 +47,7 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
         version: "v1beta1",
         kind: "Queue",
         plural: "queues",
-        most: capability,
+        max: capability,
     }),
     executor,
     spec,
@@ -56,15 +56,15 @@ pub(super) static VOLCANO: GangScheduler = GangScheduler {
 
 /// `spec.capability` of a Queue (`pkg/scheduler/plugins/proportion`, `capacity`).
 fn capability(queue: &Value) -> ResourceList {
-    let mut most = ResourceList::default();
+    let mut max = ResourceList::default();
     for (name, amount) in queue.pointer("/spec/capability").and_then(Value::as_object).into_iter().flatten() {
         // A quantity may be a number.
         let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
         if let Ok(amount) = text.parse() {
-            most.set(name, amount);
+            max.set(name, amount);
         }
     }
-    most
+    max
 }
 
 fn executor(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
@@ -86,9 +86,9 @@ mod tests {
 
     #[test]
     fn capability_of_a_queue_is_its_limit() {
-        let most = capability(&json!({"spec": {"capability": {"cpu": 64, "memory": "1Ti", "bad": "x", "null": null}}}));
-        assert_eq!((most.get("cpu"), most.get("nvidia.com/gpu")), (Some("64".parse().unwrap()), None));
-        assert_eq!((most.get("memory"), most.get("bad")), (Some("1Ti".parse().unwrap()), None));
+        let max = capability(&json!({"spec": {"capability": {"cpu": 64, "memory": "1Ti", "bad": "x", "null": null}}}));
+        assert_eq!((max.get("cpu"), max.get("nvidia.com/gpu")), (Some("64".parse().unwrap()), None));
+        assert_eq!((max.get("memory"), max.get("bad")), (Some("1Ti".parse().unwrap()), None));
         assert!(capability(&json!({"spec": {"weight": 1}})).is_empty());
     }
 

@@ -65,11 +65,11 @@ fn driver(request: &MemberRequest<'_>, metadata: &mut MemberMetadata) {
     }
     let executors = request.numbers.and_then(|numbers| Some((numbers.members, numbers.resources.clone()?)));
     match (executors, request.pod) {
-        (Some((members, requests)), Some(own)) => {
+        (Some((members, requests)), Some(driver)) => {
             // Where its executors may run is known only when they are created.
             let executor = MemberPod { requests, placement: Map::new() };
             metadata.annotation(TASK_GROUP, DRIVER);
-            state(&[(DRIVER, 1, own), (EXECUTORS, members, &executor)], metadata);
+            state(&[(DRIVER, 1, driver), (EXECUTORS, members, &executor)], metadata);
         }
         _ => metadata.unknown = &[annotations::MIN_MEMBER, annotations::EXECUTOR_RESOURCES],
     }

@@ -25,7 +25,7 @@ vocabulary! {
     Blame
     /// The application: its code, its settings, or what it requests.
     Application = "application";
-    /// Somebody else: the node, the cluster, the driver, or who deleted the pod.
+    /// Another party: the node, the cluster, the driver, or who deleted the pod.
     Others = "others";
     /// The pod does not show it.
     Unknown = "unknown";
@@ -212,8 +212,8 @@ const OVER_OWN_LIMIT: &[&str] =
 
 /// An eviction by the kubelet: for what the pod used, or because its node ran short.
 fn evicted(diagnostics: &PodDiagnostics) -> Cause {
-    let own = OVER_OWN_LIMIT.iter().any(|words| message_contains(diagnostics, words));
-    if own { Cause::StorageExceeded } else { Cause::Evicted }
+    let is_over_own_limit = OVER_OWN_LIMIT.iter().any(|words| message_contains(diagnostics, words));
+    if is_over_own_limit { Cause::StorageExceeded } else { Cause::Evicted }
 }
 
 fn message_contains(diagnostics: &PodDiagnostics, word: &str) -> bool {
@@ -366,12 +366,12 @@ mod tests {
             of(&format!(r#"{{"phase":"Failed","reason":"{reason}","message":"{message}"}}"#))
         };
         assert_eq!(failed("Evicted", "The node was low on resource: memory."), Cause::Evicted);
-        for own in [
+        for message in [
             r#"Usage of EmptyDir volume \"spark-local-dir-1\" exceeds the limit \"10Gi\". "#,
             "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. ",
             r#"Container spark-kubernetes-executor exceeded its local ephemeral storage limit \"1Gi\". "#,
         ] {
-            assert_eq!(failed("Evicted", own), Cause::StorageExceeded, "{own}");
+            assert_eq!(failed("Evicted", message), Cause::StorageExceeded, "{message}");
         }
         assert_eq!(failed("OutOfcpu", ""), Cause::AdmissionRefused);
         assert_eq!(failed("NodeAffinity", ""), Cause::AdmissionRefused);

@@ -190,9 +190,9 @@ impl Exits {
     }
 
     /// Processes a part of the batch. Returns the applications in which executors exited.
-    pub(crate) fn continue_batch(&mut self, snapshot: &Snapshot, now: Now, most: usize) -> Vec<AppKey> {
+    pub(crate) fn continue_batch(&mut self, snapshot: &Snapshot, now: Now, max: usize) -> Vec<AppKey> {
         let Some(mut batch) = self.batch.take() else { return Vec::new() };
-        let (mut apps, mut left) = (Vec::new(), most);
+        let (mut apps, mut left) = (Vec::new(), max);
         while left > 0
             && let Some((uid, ended)) = batch.ended.next()
         {
@@ -408,8 +408,8 @@ impl Exits {
     }
 
     /// Checks the drivers of some undecided exits again.
-    pub(crate) fn decide(&mut self, snapshot: &Snapshot, now: Now, most: usize) {
-        let some = self.to_decide.min(most);
+    pub(crate) fn decide(&mut self, snapshot: &Snapshot, now: Now, max: usize) {
+        let some = self.to_decide.min(max);
         self.to_decide -= some;
         self.decide_some(snapshot, now, some, false);
     }
@@ -441,7 +441,7 @@ impl Exits {
         }
     }
 
-    /// The exits to report, at most `most`. A follower keeps the exits that it records for a while: if the leader dies, it
+    /// The exits to report, at most `max`. A follower keeps the exits that it records for a while: if the leader dies, it
     /// reports those that the leader's checkpoint does not cover. `takeover` is how long a leader without a checkpoint takes to
     /// report.
     pub fn due_reports(
@@ -449,7 +449,7 @@ impl Exits {
         leader_state: LeaderState,
         takeover: Duration,
         now: Instant,
-        most: usize,
+        max: usize,
     ) -> Vec<Exit> {
         self.leads = leader_state == LeaderState::Leader;
         let age = |since: Instant| now.saturating_duration_since(since);
@@ -473,7 +473,7 @@ impl Exits {
             }
             LeaderState::Leader => {
                 let mut reported = Vec::new();
-                for _ in 0..most {
+                for _ in 0..max {
                     let Some((since, exit)) = self.pop_unreported() else { break };
                     self.latest_end = self.latest_end.max(exit.evidence().and_then(PodDiagnostics::ended_at));
                     if let Some(possibly_reported) = self.was_reported(since, &exit, takeover) {
@@ -557,7 +557,7 @@ impl Exits {
     }
 
     /// The watch has shown everything up to `position`, and these exits are about to be recorded.
-    pub(crate) fn set_position(&mut self, position: Option<u64>, now: Instant) {
+    pub(crate) fn record_position(&mut self, position: Option<u64>, now: Instant) {
         self.position = position;
         if let Some(began) = &mut self.leadership
             && began.caught_up.is_none()
@@ -587,26 +587,26 @@ impl Exits {
             found.gaps.iter().map(aged).collect::<Vec<Gap>>()
         });
         let found = found.filter(|gap| gap.to > through || !self.has_observed(gap));
-        let own = self.leadership.and_then(|began| {
+        let since_leadership = self.leadership.and_then(|began| {
             let (first, found) = (self.first_version?, began.found.checkpoint?);
             Some(gap(began.at, (found.through, first)))
         });
         // This gap ends past `through`: exits of pods that still exist may be unreported, too.
         let unsure = unsure.filter(|unsure| *unsure <= position);
         let unsure = unsure.map(|unsure| gap(now.at, (unsure.saturating_sub(1), position + 1)));
-        // Other replicas may have observed them. What the previous leader had reported is not in doubt because we did not see it.
+        // Other replicas may have observed them. That this replica did not see what the previous leader reported makes no exit possibly repeated.
         let reported = self.leadership.filter(|began| began.caught_up.is_some());
         let reported = reported.and_then(|began| began.found.checkpoint).map_or(0, |found| found.through);
         let unobserved = self.unobserved.iter().map(|(at, (from, to))| gap(*at, ((*from).max(reported), *to)));
         let ahead = self.newest_reported.filter(|(_, newest)| *newest > through);
         let ahead = ahead.map(|(at, newest)| gap(at, (through, newest)));
-        // Exits that a crashed leader may have reported are in doubt until our watch has shown them.
+        // Exits that a crashed leader may have reported are possibly repeated until our watch has shown them.
         let crashed = self.leadership.filter(|began| began.found.was_held && !began.found.is_released);
         let crashed = crashed.and_then(|began| {
             let taken = began.found.taken.filter(|taken| *taken > through)?;
             Some(gap(began.at, (began.found.checkpoint.map_or(0, |checkpoint| checkpoint.through), taken)))
         });
-        let all = found.chain(own).chain(unsure).chain(unobserved).chain(ahead).chain(crashed);
+        let all = found.chain(since_leadership).chain(unsure).chain(unobserved).chain(ahead).chain(crashed);
         // For as long as other replicas keep their exits.
         let gaps = all.filter(|gap| gap.age < GAP_LASTS).collect();
         let at = self.latest_end.map_or(now.wall, |end| end.max(now.wall));
@@ -634,15 +634,15 @@ impl Exits {
         self.decide_some(snapshot, now, self.undecided.len(), true);
     }
 
-    /// Forgets at most `most` executors whose pods were deleted long enough ago, and with an application its counts.
-    pub fn expire(&mut self, snapshot: &Snapshot, now: Instant, most: usize) {
+    /// Forgets at most `max` executors whose pods were deleted long enough ago, and with an application its counts.
+    pub fn expire(&mut self, snapshot: &Snapshot, now: Instant, max: usize) {
         for app in std::mem::take(&mut self.over_creator_limit) {
             let Some(app_exits) = self.apps.get_mut(&app) else { continue };
             let there: HashSet<Option<Creator>> =
                 snapshot.apps.get(&app).into_iter().flat_map(|app| liveness::creators(app)).collect();
             app_exits.failures.retain(|creator, _| there.contains(creator));
         }
-        for _ in 0..most {
+        for _ in 0..max {
             let position = self.position;
             let is_due = |gone: &mut RecentRemoval| {
                 let age = now.saturating_duration_since(gone.at);
@@ -666,8 +666,8 @@ impl Exits {
     }
 
     /// How many executors of an application that a creator created failed within a time; without one, ever.
-    pub fn failures(&self, app: &AppKey, of: Option<Creator>, within: Option<Duration>, now: Instant) -> u32 {
-        let Some(failures) = self.apps.get(app).and_then(|app_exits| app_exits.failures.get(&of)) else { return 0 };
+    pub fn failures(&self, app: &AppKey, creator: Option<Creator>, within: Option<Duration>, now: Instant) -> u32 {
+        let Some(failures) = self.apps.get(app).and_then(|app_exits| app_exits.failures.get(&creator)) else { return 0 };
         let counts = |at: &&Instant| within.is_none_or(|within| now.saturating_duration_since(**at) <= within);
         u32::try_from(failures.iter().filter(counts).count()).unwrap_or(u32::MAX)
     }

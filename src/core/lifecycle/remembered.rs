@@ -62,9 +62,9 @@ struct Namespace {
 }
 
 impl Memory {
-    /// Remembers an exit by its number, which is higher than any before; at most `most` in all.
-    pub(super) fn push(&mut self, number: u64, exit: Exit, most: usize) {
-        while self.exits.len() >= most.max(1) {
+    /// Remembers an exit by its number, which is higher than any before; at most `max` in all.
+    pub(super) fn push(&mut self, number: u64, exit: Exit, max: usize) {
+        while self.exits.len() >= max.max(1) {
             self.forget_one();
         }
         let name = exit.app.namespace();

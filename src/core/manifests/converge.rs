@@ -3,7 +3,7 @@
 //! A policy that judges requests is never replaced by one that was not tried. A new validating set is written into the free
 //! [slot](Slot): its policies first, its bindings once the API server's type check has found no fault, and the old set is deleted
 //! only when every API server enforces the new one. So every request is judged by at least one whole set. The fallback policies
-//! are single objects, which change at once; they cannot stand twice, because each would add the owner.
+//! are single objects, which change in one step; they cannot stand twice, because each would add the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::validating_policy::Slot;
 use crate::annotations;
 use usher_spark::json::{at, list, text};
 
-/// By then every API server enforces a new or changed policy: once its watch has shown it, and it looks at what changed once a second.
+/// By then every API server enforces a new or changed policy: once its watch has shown it; it compiles what changed once a second.
 pub const SETTLE: Duration = Duration::from_secs(10);
 /// How long a binding waits for the type check, which kube-controller-manager makes; some clusters run without it.
 const TYPE_CHECK_LIMIT: Duration = Duration::from_secs(30);
@@ -409,8 +409,8 @@ fn whole_sets<'v>(slot: &[&'v Value]) -> BTreeMap<&'v str, &'v str> {
 fn newer(objects: &[&Value]) -> Option<Version> {
     let version = |object: &&Value| text(object, &["metadata", "annotations", annotations::VERSION]).parse().ok();
     let versions = objects.iter().filter_map(version);
-    let own = env!("CARGO_PKG_VERSION").parse::<Version>().ok()?;
-    versions.max().filter(|newest| *newest > own)
+    let current = env!("CARGO_PKG_VERSION").parse::<Version>().ok()?;
+    versions.max().filter(|newest| *newest > current)
 }
 
 fn named<'v>(live: &'v [Value], names: &[String]) -> Vec<&'v Value> {
@@ -418,9 +418,9 @@ fn named<'v>(live: &'v [Value], names: &[String]) -> Vec<&'v Value> {
 }
 
 fn deletion(object: &Value, restored: bool) -> Write {
-    let of = |path: &[&str]| text(object, path).to_owned();
-    let seen = [of(&["metadata", "uid"]), of(&["metadata", "resourceVersion"])];
-    Write::Delete { kind: of(&["kind"]), name: of(&["metadata", "name"]), seen, restored }
+    let field = |path: &[&str]| text(object, path).to_owned();
+    let seen = [field(&["metadata", "uid"]), field(&["metadata", "resourceVersion"])];
+    Write::Delete { kind: field(&["kind"]), name: field(&["metadata", "name"]), seen, restored }
 }
 
 /// Whether an object is not being deleted.

@@ -2,12 +2,12 @@
 //! API server itself vouches for the annotations [`CREATOR`] and [`SIGNATURE`](annotations::SIGNATURE).
 //!
 //! The webhook signs what a review states, and any client that reaches its port can post one. So a signature is worth what the API server
-//! makes of it: no pod is stored whose stated creator is not the requester that the API server authenticated, and nobody but
+//! makes of it: no pod is stored whose stated creator is not the requester that the API server authenticated, and only
 //! spark-usher changes these annotations later. No scheduler is exempt, nor is an account in `trustedWriters`. Only `system:masters`
 //! is, to repair pods.
 //!
 //! The policies do not depend on the policy file, and no replica has to run for them. They judge every pod that has one of our
-//! annotations, and no other: anybody who may change a pod can remove its role and add it again. The `failurePolicy` is `Fail`, and every
+//! annotations, and no other: any account that may change a pod can remove its role and add it again. The `failurePolicy` is `Fail`, and every
 //! expression is total (see [`validating_policy`]).
 
 use serde_json::{Value, json};

@@ -294,7 +294,7 @@ pub fn liveness_of(namespace: &str, name: &str, uid: &str, snapshot: &Snapshot) 
     let known = snapshot.driver_pod(namespace, name);
     match known {
         Some(pod) if is_gone(Some(pod), uid) => DriverLiveness::Gone,
-        // Anybody who may change the pod may have written that label: it proves no exit.
+        // Any account that may change the pod may have written that label: it proves no exit.
         Some(pod) if pod.is_executor => DriverLiveness::Unknown,
         Some(pod) => DriverLiveness::Alive(pod.clone()),
         None => match (snapshot.executor(namespace, name), snapshot.referenced.get(&PodKey::new(namespace, name))) {

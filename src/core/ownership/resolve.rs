@@ -162,7 +162,7 @@ pub fn creator<'a>(requester: &Requester<'a>, namespace: &str, policies: &Polici
     if pod_names.is_empty() && pod_uids.is_empty() {
         return Err(Reason::NoCreator);
     }
-    // First: such an account may be of any namespace, and its pods are nobody's driver.
+    // First: such an account may be of any namespace, and its pods are drivers of no application.
     if policies.never_owns(username) {
         return Err(Reason::CreatorNever);
     }
@@ -174,7 +174,7 @@ pub fn creator<'a>(requester: &Requester<'a>, namespace: &str, policies: &Polici
 }
 
 /// The snapshot's objections to a creator. The API server authenticated it, so only what the API server authenticated too, and our
-/// signature proves, counts against it: no label, which anybody may write who may change the pod. A cold replica has no data, and so
+/// signature proves, counts against it: no label, which any account may write that may change the pod. A cold replica has no data, and so
 /// no objection.
 fn veto(creator: &FoundDriver<'_>, namespace: &str, pod: &Pod<'_>, snapshot: &Snapshot) -> Result<(), Reason> {
     let executor = snapshot.executor(namespace, &creator.name).map(|(_, executor)| executor);
@@ -344,13 +344,13 @@ mod tests {
             let creator = creator(&requester, "team", &policies);
             signing_creator(&requester, &creator, pod).text().to_owned()
         };
-        let (own, other) = ("system:serviceaccount:team:spark", "system:serviceaccount:other:spark");
+        let (same, other) = ("system:serviceaccount:team:spark", "system:serviceaccount:other:spark");
         let (syncer, controller) = ("system:serviceaccount:tools:s", WORKLOAD_CONTROLLERS[6]);
         for (username, uids, pod, expected) in [
-            (own, &["u-1"][..], &Pod::default(), "pod/p/u-1".to_owned()),
-            (own, &["u-1"], &owned, "pod/p/u-1".to_owned()),
-            (own, &[], &owned, format!("account/{own}")),
-            (own, &["u-1", "u-2"], &owned, format!("account/{own}")),
+            (same, &["u-1"][..], &Pod::default(), "pod/p/u-1".to_owned()),
+            (same, &["u-1"], &owned, "pod/p/u-1".to_owned()),
+            (same, &[], &owned, format!("account/{same}")),
+            (same, &["u-1", "u-2"], &owned, format!("account/{same}")),
             (other, &["u-1"], &Pod::default(), format!("elsewhere/p/u-1/{other}")),
             (other, &["u-1"], &owned, format!("elsewhere/p/u-1/{other}")),
             (other, &[], &Pod::default(), format!("account/{other}")),

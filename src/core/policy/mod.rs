@@ -212,8 +212,8 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 impl Policy {
     /// The name of the one scheduler that places pods on the nodes of the policy's pool, if this is another name.
     pub fn reserved_for(&self, scheduler: &str) -> Option<&str> {
-        let own = self.scheduler.name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
-        (!self.node_pool.is_empty() && own != scheduler).then_some(own)
+        let configured = self.scheduler.name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
+        (!self.node_pool.is_empty() && configured != scheduler).then_some(configured)
     }
 
     /// Whether a node with these labels is of the policy's pool, which is not empty.
@@ -273,8 +273,8 @@ impl Policies {
 
     /// The values of `schedulerName` that select this scheduler: its default name, and those that policies give it.
     pub fn scheduler_names(&self, scheduler: &GangScheduler) -> BTreeSet<&str> {
-        let own = self.iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
-        scheduler.default_name.into_iter().chain(own.filter_map(|policy| policy.scheduler.name.as_deref())).collect()
+        let of_kind = self.iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
+        scheduler.default_name.into_iter().chain(of_kind.filter_map(|policy| policy.scheduler.name.as_deref())).collect()
     }
 
     /// The key by which pods name their queue to a scheduler: the one that its first policy sets, else its type's own.
@@ -338,7 +338,7 @@ impl Policies {
         among: impl Iterator<Item = &'p Policy>,
         strictness: impl Fn(&Policy) -> K,
     ) -> &'p Policy {
-        let stricter = |most, policy| if strictness(policy) > strictness(most) { policy } else { most };
+        let stricter = |max, policy| if strictness(policy) > strictness(max) { policy } else { max };
         among.reduce(stricter).unwrap_or(&self.catch_all)
     }
 

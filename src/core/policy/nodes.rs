@@ -39,8 +39,8 @@ impl Default for NodeSettings {
 }
 
 impl NodeSettings {
-    /// How many of this number of nodes may be avoided at once: at least one, unless the share is zero; never all.
-    pub fn most_avoided(&self, nodes: usize) -> usize {
+    /// How many of this number of nodes may be avoided at the same time: at least one, unless the share is zero; never all.
+    pub fn max_avoided(&self, nodes: usize) -> usize {
         if self.max_share == 0 || nodes < 2 {
             return 0;
         }
@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn share_avoids_at_least_one_node_and_never_all() {
-        let most = |max_share, nodes| NodeSettings { max_share, ..NodeSettings::default() }.most_avoided(nodes);
-        assert_eq!((most(5, 0), most(5, 1), most(5, 2), most(5, 50), most(5, 100)), (0, 0, 1, 2, 5));
-        assert_eq!((most(0, 100), most(100, 100)), (0, 99));
+        let max = |max_share, nodes| NodeSettings { max_share, ..NodeSettings::default() }.max_avoided(nodes);
+        assert_eq!((max(5, 0), max(5, 1), max(5, 2), max(5, 50), max(5, 100)), (0, 0, 1, 2, 5));
+        assert_eq!((max(0, 100), max(100, 100)), (0, 99));
     }
 }

@@ -68,8 +68,8 @@ fn too_many_failures(context: &CleanupContext<'_>, plan_context: &PlanContext<'_
     let lifecycle_conf = context.snapshot.conf(context.key, driver)?.lifecycle;
     // The driver does not count those of other creators.
     let unclaimed = plan_context.with_driver_of(context.set).filter(|other| other.creator.is_none());
-    let own = std::iter::once(context.set).chain(unclaimed);
-    let failed = own
+    let sets = std::iter::once(context.set).chain(unclaimed);
+    let failed = sets
         .map(|set| context.exits.failures(context.key, set.creator, lifecycle_conf.failures_expire, context.now.at))
         .sum();
     let limit = lifecycle_conf.failure_limit();
@@ -137,7 +137,7 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
         }
     };
     let gone_driver = match (&context.set.driver, context.last_driver) {
-        (DriverLiveness::Gone, None) => return due, // There is no pod to read before the write.
+        (DriverLiveness::Gone, None) => return due, // No pod to read before the write.
         (DriverLiveness::Gone, Some(driver)) => Some(driver.clone()),
         _ => None,
     };

@@ -588,7 +588,7 @@ fn collect(context: &PlanContext<'_>, key: &GroupKey, group: &Group, state: &mut
 /// What one executor requests that is not created yet; empty if that is unknown.
 fn requests_of(conf: Option<&AppConf>, effective: &Effective) -> Setting<ResourceList> {
     match &effective.executor_resources {
-        Some(own) => Ok(own.clone()),
+        Some(stated) => Ok(stated.clone()),
         None => conf.map_or(Ok(ResourceList::default()), |conf| conf.executor.clone()),
     }
 }

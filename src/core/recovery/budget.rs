@@ -97,8 +97,8 @@ impl Log {
     fn used(&self, per: Duration, of: &Charged, now: Instant) -> u32 {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < per;
         let recent = self.deletions.len() - self.deletions.partition_point(|(at, _)| !is_recent(*at));
-        let own = usize::from(self.charged(of).is_some_and(is_recent));
-        u32::try_from(recent - own).unwrap_or(u32::MAX)
+        let charged = usize::from(self.charged(of).is_some_and(is_recent));
+        u32::try_from(recent - charged).unwrap_or(u32::MAX)
     }
 
     /// Whether a budget allows the deletion of this pod, while this many others are reserved; else when it does. `since` is when this
@@ -302,9 +302,9 @@ impl DeletionBudget {
         {
             return Err(Exhausted::BackOff(until));
         }
-        let (since, own) = (self.since, count(spent.reserved.len()));
+        let (since, reserved) = (self.since, count(spent.reserved.len()));
         let available = |budget, deletions: &Log, reserved| deletions.available(budget, reserved, &of, since, now);
-        available(settings.budget, &spent.deletions, own).map_err(Exhausted::Application)?;
+        available(settings.budget, &spent.deletions, reserved).map_err(Exhausted::Application)?;
         available(recovery.budget, &self.cluster.deletions, self.cluster.reserved).map_err(Exhausted::Cluster)?;
         let of_namespace = self.namespaces.entry(app.namespace().to_owned()).or_default();
         let share = Budget { count: recovery.budget.count.div_ceil(2), ..recovery.budget };

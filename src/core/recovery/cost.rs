@@ -62,8 +62,8 @@ impl Amount {
     /// What these resources cost in this time. More than any node has counts as what the largest node has: such a pod runs nowhere,
     /// and would make the sums of all others invisible.
     pub fn of(resources: &ResourceList, time: Duration) -> Amount {
-        let of = |name: &str, most: f64| {
-            resources.get(name).map_or(0.0, |quantity| quantity.as_f64()).clamp(0.0, most) * time.as_secs_f64()
+        let of = |name: &str, max: f64| {
+            resources.get(name).map_or(0.0, |quantity| quantity.as_f64()).clamp(0.0, max) * time.as_secs_f64()
         };
         Amount { core_seconds: of("cpu", MAX_CORES), byte_seconds: of("memory", MAX_BYTES) }
     }

@@ -94,10 +94,10 @@ impl RecoveryFindings {
         self.deleted.push_back(pod);
         if self.deleted.len() > MAX_DELETED
             && let Some(oldest) = self.deleted.pop_front()
-            && let Some(own) = self.deleted_of.get_mut(&oldest.app)
+            && let Some(deleted) = self.deleted_of.get_mut(&oldest.app)
         {
-            own.pop_front();
-            if own.is_empty() {
+            deleted.pop_front();
+            if deleted.is_empty() {
                 self.deleted_of.remove(&oldest.app);
             }
         }

@@ -31,8 +31,8 @@ pub struct Shortage {
     pub running: usize,
     /// How many are pending.
     pub pending: usize,
-    /// Since when fewer run than the application wants now; at least since then, if earlier exits are forgotten. `None` if nothing
-    /// tells.
+    /// Since when fewer run than the application wants now; at least since then, if earlier exits are forgotten. `None` if that is not
+    /// known.
     pub since: Option<Timestamp>,
     /// The causes, the most frequent first.
     pub causes: Vec<CountedCause>,
@@ -257,8 +257,8 @@ fn of_all_missing(demand: Demand<'_>) -> Option<(ShortageCause, String)> {
     let within = |words: String| format!("{words} within {} minutes", RECENT.as_secs() / 60);
     let diagnostics = driver.diagnostics.as_deref();
     // The phase is Pending until every container has started, a companion too.
-    let own = diagnostics.and_then(|diagnostics| diagnostics.spark());
-    let has_started = own.is_some_and(|own| own.is_running());
+    let container = diagnostics.and_then(|diagnostics| diagnostics.spark());
+    let has_started = container.is_some_and(|container| container.is_running());
     if driver.phase == DriverPhase::Pending && !has_started {
         if let Some((kind, why)) = diagnostics.and_then(|diagnostics| diagnostics.stuck()).map(waiting::of_stuck) {
             return Some((kind, format!("its driver {}: {why}", driver.name)));
@@ -270,8 +270,8 @@ fn of_all_missing(demand: Demand<'_>) -> Option<(ShortageCause, String)> {
         }
         return Some((ShortageCause::Starting, format!("its driver {} has not started", driver.name)));
     }
-    let (own, words) = recent(exits, now, Cause::by_app);
-    if own >= CRASH_LOOP {
+    let (by_app, words) = recent(exits, now, Cause::by_app);
+    if by_app >= CRASH_LOOP {
         return Some((ShortageCause::CrashLoop, within(words)));
     }
     if let Some(message) = exceeded_quota(snapshot, key, driver) {

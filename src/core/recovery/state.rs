@@ -272,9 +272,9 @@ impl RecoveryState {
     }
 
     /// The rows of a view to check now, at most this many: those after the last ones, from the first again.
-    pub(super) fn rows_to_check(&mut self, driver: Creator, rows: usize, most: usize) -> Range<usize> {
+    pub(super) fn rows_to_check(&mut self, driver: Creator, rows: usize, max: usize) -> Range<usize> {
         let begin = self.next_row.remove(&driver).filter(|next| *next < rows).unwrap_or_default();
-        let end = rows.min(begin + most);
+        let end = rows.min(begin + max);
         if end < rows {
             self.next_row.insert(driver, end);
         }
@@ -331,7 +331,7 @@ impl RecoveryState {
         *self.waiting_groups.entry(key.clone()).or_insert(now)
     }
 
-    pub(super) fn group_is_well(&mut self, key: &GroupKey) {
+    pub(super) fn clear_group(&mut self, key: &GroupKey) {
         self.waiting_groups.remove(key);
     }
 

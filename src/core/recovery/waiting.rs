@@ -121,7 +121,7 @@ fn unscheduled(pod: Waiting<'_>) -> Option<&ReasonAndMessage> {
     pod.diagnostics?.unscheduled.as_ref()
 }
 
-/// What is said about a pod without a node: by its scheduler on other objects, by its PodGroup, and by itself; that which names a
+/// What is said about a pod without a node: by its scheduler on other objects, by its PodGroup, and by its own status; that which names a
 /// resource, else the first.
 fn said(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>, gang: &Gang<'_>) -> Option<String> {
     let group = gang.group.map(|(_, group)| group);
@@ -137,8 +137,8 @@ fn said(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>, gang: &Gang<'_>) ->
         said.get(messages::subject(scheduler, pod.uid, pod.scheduling)?).map(|message| &**message)
     });
     let group = group.filter(|_| !has_started).and_then(|group| group.waits.as_deref());
-    let own = unscheduled(pod).map(|words| &*words.message);
-    let all: Vec<&str> = others.chain(group).chain(own).filter(|message| !message.is_empty()).collect();
+    let of_pod = unscheduled(pod).map(|words| &*words.message);
+    let all: Vec<&str> = others.chain(group).chain(of_pod).filter(|message| !message.is_empty()).collect();
     let decides = all.iter().find(|message| names_resource(message)).or(all.first());
     let decides = (*decides?).to_owned();
     if snapshot.avoided_nodes.is_empty() || !decides.contains("node affinity") {
@@ -159,7 +159,7 @@ pub fn says_more(message: &str, than: &str) -> bool {
 }
 
 /// For what the gang of a pod waits: how many of its executors exist, unless all do; what `said` says beyond that; and that the nodes
-/// have no room for it even if they were empty. Looks at every executor and every node.
+/// have no room for it even if they were empty. Reads every executor and every node.
 pub(super) fn of_gang(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>, said: String) -> String {
     let Gang { group, refused } = Gang::of(snapshot, key, pod.scheduling);
     let (Some(named), Some((_, group))) = (group_of(key.namespace(), pod.scheduling), group) else { return said };

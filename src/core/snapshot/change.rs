@@ -48,7 +48,7 @@ pub enum PodChange {
     Deleted(ObservedPod),
     /// A list of all labelled pods does not contain the pod with this uid.
     NotListed(PodKey, Arc<str>),
-    /// All labelled pods were listed, and replace the stored ones at once.
+    /// All labelled pods were listed, and replace the stored ones in one step.
     Listed(Vec<ObservedPod>),
 }
 
@@ -244,8 +244,8 @@ impl Snapshot {
             Some((of, known)) => (Some((of.clone(), Some(key.id))), Some(known.clone())),
             None => {
                 let old = self.place(app.namespace(), &executor.name);
-                let known = old.and_then(|(_, its, id)| {
-                    its.executors().get(&ExecutorKey { id: id?, name: key.name.clone() }).cloned()
+                let known = old.and_then(|(_, app, id)| {
+                    app.executors().get(&ExecutorKey { id: id?, name: key.name.clone() }).cloned()
                 });
                 (old.map(|(of, _, id)| (of.clone(), id)), known)
             }
@@ -464,7 +464,7 @@ impl Snapshot {
 }
 
 /// Whether a pod that left a watch by label may still exist, by its last state: the API server reports the removal of a label
-/// as a deletion. A deleted pod has a deletionTimestamp, even if removed at once (forced, exited, or without a node): the API
+/// as a deletion. A deleted pod has a deletionTimestamp, even if removed immediately (forced, exited, or without a node): the API
 /// server writes it first (`Store.Delete` and `BeforeDelete` in `k8s.io/apiserver/pkg/registry`).
 pub(crate) fn may_exist(executor: &Executor) -> bool {
     executor.state.is_live() && !executor.deleting

@@ -21,7 +21,7 @@ impl Template {
         }
     }
 
-    /// Whether a StatefulSet, a Deployment or another object that is no pod creates the executors.
+    /// Whether a StatefulSet, a Deployment or another object that is not a pod creates the executors.
     pub fn has_workload(&self) -> bool {
         self.owner.as_ref().is_some_and(|owner| !owner.is_pod())
     }

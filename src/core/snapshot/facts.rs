@@ -431,9 +431,9 @@ fn began<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
 
 /// When the executor's or the driver's container started.
 fn started<'p>(pod: &'p Pod<'_>) -> Option<&'p str> {
-    let own = spark_status(pod)?.state.as_ref()?;
-    let running = own.running.as_ref().and_then(|running| running.started_at.as_deref());
-    running.or_else(|| own.terminated.as_ref()?.started_at.as_deref())
+    let state = spark_status(pod)?.state.as_ref()?;
+    let running = state.running.as_ref().and_then(|running| running.started_at.as_deref());
+    running.or_else(|| state.terminated.as_ref()?.started_at.as_deref())
 }
 
 /// The application's name, of the characters that a label may have: the API server admits no others, and no more than 63.
@@ -608,32 +608,32 @@ mod tests {
 
     #[test]
     fn driver_phase_follows_driver_container_and_not_sidecar() {
-        let pod = |own: &str, ended: &str, restarts: &str| {
+        let pod = |container: &str, ended: &str, restarts: &str| {
             let json = format!(
                 r#"{{"metadata":{{"labels":{{"spark-role":"driver"}}}},"spec":{{"restartPolicy":"{restarts}","containers":[
-                {{"name":"istio-proxy"}},{{"name":"{own}","args":["driver"]}}]}},"status":{{"phase":"Running","containerStatuses":[
+                {{"name":"istio-proxy"}},{{"name":"{container}","args":["driver"]}}]}},"status":{{"phase":"Running","containerStatuses":[
                 {{"name":"{ended}","state":{{"terminated":{{"exitCode":0}}}}}}]}}}}"#
             );
             life(&Pod::read_whole(json.as_bytes()).unwrap())
         };
         // A container of a pod template keeps its name (spark#39563).
-        for own in ["spark-kubernetes-driver", "main"] {
-            assert_eq!(pod(own, own, "Never"), DriverPhase::Ended);
-            assert_eq!(pod(own, "istio-proxy", "Never"), DriverPhase::Running);
+        for container in ["spark-kubernetes-driver", "main"] {
+            assert_eq!(pod(container, container, "Never"), DriverPhase::Ended);
+            assert_eq!(pod(container, "istio-proxy", "Never"), DriverPhase::Running);
             for restarts in ["Always", "OnFailure"] {
-                assert_eq!(pod(own, own, restarts), DriverPhase::Running, "it restarts");
+                assert_eq!(pod(container, container, restarts), DriverPhase::Running, "it restarts");
             }
         }
     }
 
     #[test]
     fn driver_that_succeeded_has_not_failed_when_its_sidecar_does() {
-        let pod = |own: i32| {
+        let pod = |exit_code: i32| {
             let json = format!(
                 r#"{{"metadata":{{"labels":{{"spark-role":"driver"}}}},"spec":{{"containers":[{{"name":"istio-proxy"}},
                 {{"name":"spark-kubernetes-driver"}}]}},"status":{{"phase":"Failed","containerStatuses":[
                 {{"name":"istio-proxy","state":{{"terminated":{{"exitCode":137}}}}}},
-                {{"name":"spark-kubernetes-driver","state":{{"terminated":{{"exitCode":{own}}}}}}}]}}}}"#
+                {{"name":"spark-kubernetes-driver","state":{{"terminated":{{"exitCode":{exit_code}}}}}}}]}}}}"#
             );
             has_failed(&Pod::read_whole(json.as_bytes()).unwrap())
         };

@@ -100,12 +100,12 @@ pub enum Share {
     WithoutDaemons,
 }
 
-/// How many pods with these requests the nodes would have room for, were no others on them, counted up to `most`; `None` if a node does
+/// How many pods with these requests the nodes would have room for, were no others on them, counted up to `max`; `None` if a node does
 /// not state what is allocatable.
 pub fn room<'n>(
     nodes: impl Iterator<Item = &'n Node>,
     requests: &ResourceList,
-    most: u64,
+    max: u64,
     share: Share,
 ) -> Option<u64> {
     let mut fit = 0_u64;
@@ -113,24 +113,24 @@ pub fn room<'n>(
         if node.allocatable.is_empty() {
             return None;
         }
-        fit = fit.saturating_add(node.room_for(requests, most, share));
-        if fit >= most {
-            return Some(most);
+        fit = fit.saturating_add(node.room_for(requests, max, share));
+        if fit >= max {
+            return Some(max);
         }
     }
     Some(fit)
 }
 
 impl Node {
-    fn room_for(&self, requests: &ResourceList, most: u64, share: Share) -> u64 {
-        let pods = self.allocatable.get("pods").map_or(most, |all| Quantity::units(1).times_in(all));
+    fn room_for(&self, requests: &ResourceList, max: u64, share: Share) -> u64 {
+        let pods = self.allocatable.get("pods").map_or(max, |all| Quantity::units(1).times_in(all));
         let times = |tenths_of: fn(&str) -> u32| {
             let requested = requests.iter().filter(|(_, amount)| !amount.is_zero());
-            let own = requested.map(|(name, amount)| {
+            let by_resource = requested.map(|(name, amount)| {
                 let all = self.allocatable.get(name).unwrap_or(Quantity::ZERO);
                 amount.times(10).times_in(all.times(tenths_of(name)))
             });
-            own.min().unwrap_or(most).min(pods)
+            by_resource.min().unwrap_or(max).min(pods)
         };
         let whole = times(|_| 10);
         match share {

@@ -163,9 +163,9 @@ impl Workload {
     }
 }
 
-/// At most `most` bytes of a tenant's text. A truncated text equals no real name and no real uid.
-pub(crate) fn bounded(text: &str, most: usize) -> Arc<str> {
-    truncated(text, most).into()
+/// At most `max` bytes of a tenant's text. A truncated text equals no real name and no real uid.
+pub(crate) fn bounded(text: &str, max: usize) -> Arc<str> {
+    truncated(text, max).into()
 }
 /// At most this many owners of a pod are kept beside the controlling one.
 const MAX_OTHER_OWNERS: usize = 8;

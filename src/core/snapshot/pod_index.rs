@@ -24,7 +24,7 @@ impl PodEntry {
 }
 
 /// The key of a pod in the index. A collision would hide one of the two pods from lookups by name; with a hash of 64 bits, and a
-/// key of the process that nobody knows, that is negligible.
+/// key that only this process knows, that is negligible.
 pub(super) fn pod_hash(namespace: &str, name: &str) -> u64 {
     hash_of(&(namespace, name))
 }

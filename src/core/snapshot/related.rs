@@ -80,7 +80,7 @@ pub enum Watched<K, V> {
     Upserted(K, V),
     /// An object was deleted.
     Removed(K),
-    /// All objects were listed, and replace the stored ones at once.
+    /// All objects were listed, and replace the stored ones in one step.
     Listed(Vec<(K, V)>),
 }
 

@@ -165,8 +165,8 @@ impl Snapshot {
     /// Our PodGroups that were created for an application.
     pub fn groups_of<'s>(&'s self, app: &'s AppKey) -> impl Iterator<Item = (&'s GroupKey, &'s Arc<Group>)> + use<'s> {
         let first = GroupKey { namespace: Arc::default(), name: Arc::default(), scheduler: "" };
-        let own = self.groups_of.range((app.clone(), first)..).take_while(move |(of, _)| of == app);
-        own.filter_map(|(_, key)| self.groups.get_key_value(key))
+        let of_app = self.groups_of.range((app.clone(), first)..).take_while(move |(of, _)| of == app);
+        of_app.filter_map(|(_, key)| self.groups.get_key_value(key))
     }
 
     /// A namespace's labels and annotations, if it was observed.

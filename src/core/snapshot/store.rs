@@ -1,4 +1,4 @@
-//! The snapshot store: Spark's `ExecutorPodsSnapshotsStoreImpl` for all applications of a cluster at once
+//! The snapshot store: Spark's `ExecutorPodsSnapshotsStoreImpl` for all applications of a cluster
 //! (`docs/spark.md#snapshot-store`).
 //!
 //! Pure: the time is an argument, and nothing runs here. A subscriber receives a [`Batch`] when it is due

@@ -65,23 +65,23 @@ impl Snapshot {
         Some((key, pod))
     }
 
-    /// Visits the next labelled pods, about `most`. Returns whether these were the last.
+    /// Visits the next labelled pods, about `max`. Returns whether these were the last.
     pub fn walk<'s>(
         &'s self,
         cursor: &mut Cursor,
-        most: usize,
+        max: usize,
         mut visit: impl FnMut(&'s AppKey, Labelled<'s>),
     ) -> bool {
         let mut visited = 0;
         if let Some(key) = cursor.app.clone().filter(|_| !cursor.is_done)
             && let Some((key, app)) = self.apps.get_key_value(&key)
-            && !visit_executors(app.executors(), key, cursor, most, &mut visited, &mut visit)
+            && !visit_executors(app.executors(), key, cursor, max, &mut visited, &mut visit)
         {
             return false;
         }
         let next = cursor.app.clone().map_or(Unbounded, Excluded);
         for (key, app) in self.apps.range((next, Unbounded)) {
-            if visited >= most {
+            if visited >= max {
                 return false;
             }
             *cursor = Cursor { app: Some(key.clone()), after: None, is_done: false };
@@ -89,7 +89,7 @@ impl Snapshot {
                 visited += 1;
                 visit(key, Labelled::Driver(driver));
             }
-            if !visit_executors(app.executors(), key, cursor, most, &mut visited, &mut visit) {
+            if !visit_executors(app.executors(), key, cursor, max, &mut visited, &mut visit) {
                 return false;
             }
             cursor.is_done = true;
@@ -103,7 +103,7 @@ fn visit_executors<'s>(
     executors: &'s imbl::OrdMap<ExecutorKey, Arc<Executor>>,
     key: &'s AppKey,
     cursor: &mut Cursor,
-    most: usize,
+    max: usize,
     visited: &mut usize,
     visit: &mut impl FnMut(&'s AppKey, Labelled<'s>),
 ) -> bool {
@@ -113,11 +113,11 @@ fn visit_executors<'s>(
         *visited += 1;
         visit(key, Labelled::Executor(executor));
         last = Some(at);
-        if *visited >= most {
+        if *visited >= max {
             break;
         }
     }
-    cursor.after = last.filter(|_| *visited >= most).cloned();
+    cursor.after = last.filter(|_| *visited >= max).cloned();
     cursor.after.is_none()
 }
 

@@ -58,7 +58,7 @@ impl Accepting {
     }
 }
 
-/// Reports whether the error affects only that connection, so that the next one can be accepted at once.
+/// Reports whether the error affects only that connection, so that the next one can be accepted immediately.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

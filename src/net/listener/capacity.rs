@@ -20,38 +20,38 @@ const MAX_ANSWERED: usize = 3_072;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Maximum number of concurrent connections.
-    pub most: usize,
+    pub max: usize,
     /// How long a connection is protected after an answer.
     pub protect: Duration,
 }
 
 impl Capacity {
     /// No limit.
-    pub const UNLIMITED: Capacity = Capacity { most: usize::MAX, protect: PROTECTED };
+    pub const UNLIMITED: Capacity = Capacity { max: usize::MAX, protect: PROTECTED };
 
     /// For API servers, which send a POST only once.
-    pub fn of_reviews(most: usize) -> Capacity {
-        Capacity { most, protect: PROTECTED }
+    pub fn of_reviews(max: usize) -> Capacity {
+        Capacity { max, protect: PROTECTED }
     }
 
     /// For clients that retry when a connection was closed.
-    pub fn of_queries(most: usize) -> Capacity {
-        Capacity { most, protect: Duration::ZERO }
+    pub fn of_queries(max: usize) -> Capacity {
+        Capacity { max, protect: Duration::ZERO }
     }
 
     /// The capacity for connections that have answered a review. API servers keep 25 idle connections each per path.
     pub(super) fn of_answered(self) -> Capacity {
-        Capacity { most: self.most.min(MAX_ANSWERED), ..self }
+        Capacity { max: self.max.min(MAX_ANSWERED), ..self }
     }
 
     /// How many connections are closed in one pass, so that a flood of connections does not search the table once per connection.
     pub(super) fn batch(self) -> usize {
-        (self.most / 100).max(1)
+        (self.max / 100).max(1)
     }
 
     /// At most this many connections may be closing before the next one is accepted: their descriptors are still open.
     pub(super) fn closing(self) -> usize {
-        (self.most / 32).min(16)
+        (self.max / 32).min(16)
     }
 }
 
@@ -70,16 +70,16 @@ impl Capacities {
     /// Default of the webhook. A connection without a request takes 9 kB, so all of them take 90 MiB.
     pub const WEBHOOK: usize = 10_240;
 
-    /// Limits that fit into this many file descriptors, with at most `most` for the webhook. Some descriptors are
+    /// Limits that fit into this many file descriptors, with at most `max` for the webhook. Some descriptors are
     /// reserved for files, for the listeners and for our own connections to the API server.
-    pub fn within(descriptors: u64, most: usize) -> Capacities {
+    pub fn within(descriptors: u64, max: usize) -> Capacities {
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
-        let own = (descriptors / 3).clamp(32, 256);
+        let reserved = (descriptors / 3).clamp(32, 256);
         let metrics = (descriptors / 16).clamp(8, 64);
         let debug = (descriptors / 32).clamp(4, 16);
-        let left = descriptors.saturating_sub(own + metrics + debug).max(8);
+        let left = descriptors.saturating_sub(reserved + metrics + debug).max(8);
         Capacities {
-            webhook: Capacity::of_reviews(most.min(left)),
+            webhook: Capacity::of_reviews(max.min(left)),
             metrics: Capacity::of_queries(metrics),
             debug: Capacity::of_queries(debug),
         }
@@ -142,12 +142,12 @@ impl ConnectionState {
 type Rank = (bool, Instant, u64);
 
 /// The connections to close, at most `wanted`: first those without a completed review, and within a class those of the peer that
-/// has most of them. Of the connections that answered a review recently, each peer keeps its share of `most`, which leaves one
-/// share for a new peer. Never empty if there are `most` connections.
+/// has most of them. Of the connections that answered a review recently, each peer keeps its share of `max`, which leaves one
+/// share for a new peer. Never empty if there are `max` connections.
 pub fn victims(
     connections: impl Iterator<Item = ConnectionState>,
     now: Instant,
-    Capacity { most, protect }: Capacity,
+    Capacity { max, protect }: Capacity,
     wanted: usize,
 ) -> Vec<u64> {
     let mut classes: [HashMap<IpAddr, Vec<Rank>>; 4] = Default::default();
@@ -159,7 +159,7 @@ pub fn victims(
     }
     let mut gone = Vec::new();
     for (class, peers) in classes.into_iter().enumerate() {
-        let share = if class == Class::Recent as usize { most / (peers.len() + 1) } else { 0 };
+        let share = if class == Class::Recent as usize { max / (peers.len() + 1) } else { 0 };
         // The peer with most connections first; among equals the one with the oldest connection.
         let ranked = |of_peer: VecDeque<Rank>| (of_peer.len(), Reverse(of_peer.front().copied()), of_peer);
         let mut largest: BinaryHeap<_> = peers
@@ -191,13 +191,13 @@ mod tests {
     struct Table {
         start: Instant,
         rows: Vec<ConnectionState>,
-        most: usize,
+        max: usize,
     }
 
     impl Table {
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
         fn new() -> Table {
-            Table { start: Instant::now(), rows: Vec::new(), most: 1000 }
+            Table { start: Instant::now(), rows: Vec::new(), max: 1000 }
         }
 
         fn at(&self, seconds: u64) -> Instant {
@@ -212,7 +212,7 @@ mod tests {
         }
 
         fn evicted(&self, now: u64, wanted: usize) -> Vec<u64> {
-            victims(self.rows.iter().copied(), self.at(now), Capacity::of_reviews(self.most), wanted)
+            victims(self.rows.iter().copied(), self.at(now), Capacity::of_reviews(self.max), wanted)
         }
     }
 
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn peer_keeps_its_share_of_connections_that_answered() {
         let mut table = Table::new();
-        table.most = 12;
+        table.max = 12;
         let flood: Vec<u64> = (0..12).map(|n| table.add(1, 0, Some(100 + n))).collect();
         assert_eq!(table.evicted(120, 99), flood[..6], "one peer leaves half to others");
         let other: Vec<u64> = (0..4).map(|n| table.add(2, 0, Some(90 + n))).collect();
@@ -288,7 +288,7 @@ mod tests {
     fn full_table_has_a_victim_always() {
         for peers in 1..=9u8 {
             let mut table = Table::new();
-            table.most = 9;
+            table.max = 9;
             for n in 0..9 {
                 table.add(n % peers, 0, Some(100));
             }
@@ -300,12 +300,12 @@ mod tests {
     fn listener_capacities_fit_within_descriptor_limit() {
         for descriptors in [64, 200, 1024, 20_000, 1 << 20, u64::MAX] {
             let all = Capacities::within(descriptors, Capacities::WEBHOOK);
-            let sum = all.webhook.most + all.metrics.most + all.debug.most;
+            let sum = all.webhook.max + all.metrics.max + all.debug.max;
             assert!(sum as u64 <= descriptors - 32, "{descriptors}: {all:?}");
-            assert!(all.webhook.most >= 8 && all.metrics.most >= 8 && all.debug.most >= 4);
+            assert!(all.webhook.max >= 8 && all.metrics.max >= 8 && all.debug.max >= 4);
         }
-        assert_eq!(Capacities::within(200, 10_240).webhook.most, 116);
-        assert_eq!(Capacities::within(1 << 20, 10_240).webhook.most, 10_240);
-        assert_eq!(Capacities::within(1 << 20, 3).webhook.most, 3);
+        assert_eq!(Capacities::within(200, 10_240).webhook.max, 116);
+        assert_eq!(Capacities::within(1 << 20, 10_240).webhook.max, 10_240);
+        assert_eq!(Capacities::within(1 << 20, 3).webhook.max, 3);
     }
 }

@@ -446,12 +446,12 @@ mod tests {
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() < SHORT.head * 2);
         // hyper rejects a longer head.
-        let most = usize::from(MAX_HEAD);
+        let max = usize::from(MAX_HEAD);
         let (mut long, stream) = tokio::io::duplex(1 << 20);
         let mut timed = Box::pin(Timed::new(stream, SHORT, Busy::default(), true));
-        long.write_all(&vec![b'x'; most + 5000]).await.unwrap();
+        long.write_all(&vec![b'x'; max + 5000]).await.unwrap();
         timed.as_mut().first_head().await.unwrap();
-        assert!((most..=most + 4096).contains(&timed.ahead.len()));
+        assert!((max..=max + 4096).contains(&timed.ahead.len()));
         client.shutdown().await.unwrap();
     }
 }

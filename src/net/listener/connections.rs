@@ -124,7 +124,7 @@ impl Connections {
     pub(super) fn enter(&self, peer: IpAddr) -> Ticket {
         let accepted = now();
         let mut table = self.table();
-        if table.links.len() >= self.0.capacity.most {
+        if table.links.len() >= self.0.capacity.max {
             self.evict(&mut table, accepted, self.0.capacity, |_| true);
         }
         let id = table.next;
@@ -189,7 +189,7 @@ impl Connections {
         }
         table.answered += 1;
         let capacity = self.0.capacity.of_answered();
-        if table.answered > capacity.most {
+        if table.answered > capacity.max {
             self.evict(&mut table, now, capacity, |state| state.answered.is_some());
             self.note(&table);
         }
@@ -221,8 +221,8 @@ mod tests {
         [10, 0, 0, n].into()
     }
 
-    fn of_reviews(most: usize) -> Connections {
-        Connections::new(Capacity::of_reviews(most), None)
+    fn of_reviews(max: usize) -> Connections {
+        Connections::new(Capacity::of_reviews(max), None)
     }
 
     async fn pass(seconds: u64) {

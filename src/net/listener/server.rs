@@ -193,14 +193,14 @@ impl<T: Transport> Server<T> {
         if http1 {
             // On the heap: as part of every connection it would use memory on connections without a request too.
             let serving = Box::pin(self.http1.serve_connection(stream, service).with_upgrades());
-            self.to_its_end(serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
+            self.serve_until_closed(serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
         } else {
             let serving = Box::pin(self.http2.serve_connection(stream, service));
-            self.to_its_end(serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
+            self.serve_until_closed(serving, |serving| serving.get_mut().as_mut().graceful_shutdown()).await;
         }
     }
 
-    /// Waits for the first request. An idle connection closes at once on shutdown.
+    /// Waits for the first request. An idle connection closes immediately on shutdown.
     async fn wait_for_request<S: AsyncRead>(&self, mut timed: Pin<&mut Timed<S>>, http1: bool) -> bool {
         tokio::select! {
             biased;
@@ -211,7 +211,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Serves until the peer closes the connection, or until shutdown; requests in progress finish.
-    async fn to_its_end<C: Future>(&self, serving: C, finish: fn(Pin<&mut C>)) {
+    async fn serve_until_closed<C: Future>(&self, serving: C, finish: fn(Pin<&mut C>)) {
         let mut serving = pin!(serving);
         tokio::select! {
             biased;

@@ -29,7 +29,7 @@ impl Background {
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let turn = self.turn.clone().acquire_owned().await.ok()?;
         let (done, result) = oneshot::channel();
-        // It ends by itself, and its end is not waited for: the result arrives before the pause.
+        // It needs no signal to end, and its end is not waited for: the result arrives before the pause.
         drop(tokio::task::spawn_blocking(move || {
             let _turn = turn;
             let began = clock::instant();
@@ -63,13 +63,13 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn work_runs_one_at_a_time_and_at_most_half_of_the_time() {
         let background = Background::default();
-        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (running, max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let began = clock::instant();
         let work = Duration::from_millis(20);
         let all = (0..5).map(|number| {
-            let (running, most) = (running.clone(), most.clone());
+            let (running, max) = (running.clone(), max.clone());
             background.run(move || {
-                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                max.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 std::thread::sleep(work);
                 running.fetch_sub(1, Ordering::SeqCst);
                 number
@@ -77,7 +77,7 @@ mod tests {
         });
         let results: Vec<Option<usize>> = futures::future::join_all(all).await;
         assert_eq!(results, (0..5).map(Some).collect::<Vec<_>>());
-        assert_eq!(most.load(Ordering::SeqCst), 1);
+        assert_eq!(max.load(Ordering::SeqCst), 1);
         // Five pieces of work with four pauses between them.
         assert!(clock::instant().saturating_duration_since(began) >= work * 9);
     }

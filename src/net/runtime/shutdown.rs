@@ -28,7 +28,7 @@ impl Signals {
 }
 
 /// Ctrl-C, SIGTERM, or the SIGHUP of a terminal that was closed, for a command that does what it has to do before it ends. The next Ctrl-C
-/// or SIGTERM ends the process at once, even while it is blocked by a pipe without a reader.
+/// or SIGTERM ends the process immediately, even while it is blocked by a pipe without a reader.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
     has_come: watch::Receiver<bool>,
@@ -83,7 +83,7 @@ impl Interrupt {
 /// The number of SIGHUP.
 const HANGUP: u32 = 1;
 
-/// Whether the process was started with this signal ignored. Only Linux tells.
+/// Whether the process was started with this signal ignored. Known on Linux only.
 fn is_ignored(signal: u32) -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, signal))
 }

@@ -16,7 +16,7 @@ pub enum Format {
 }
 
 /// The target of every line that the program logs begins with one of these: its crates are `usher_core`, `usher_server` and so on.
-const OWN: [&str; 2] = ["spark_usher", "usher"];
+const TARGETS: [&str; 2] = ["spark_usher", "usher"];
 
 /// Starts logging. `given` is a level or directives such as `info,spark_usher=debug`.
 pub fn init(given: &str, format: Format) -> anyhow::Result<()> {
@@ -37,7 +37,7 @@ fn filter(given: &str) -> anyhow::Result<EnvFilter> {
     // EnvFilter would take a word that is not a level for a module of that name, and silence everything else.
     let levels = ["off", "error", "warn", "info", "debug", "trace"];
     let known = |directive: &str| directive.contains('=') || levels.contains(&directive.to_ascii_lowercase().as_str());
-    let modules = |directive: &str| directive.contains("::") || OWN.iter().any(|own| directive.starts_with(own));
+    let modules = |directive: &str| directive.contains("::") || TARGETS.iter().any(|prefix| directive.starts_with(prefix));
     let directives = || given.split(',').map(str::trim);
     if let Some(wrong) = directives().find(|directive| !known(directive) && !modules(directive)) {
         anyhow::bail!("--log {given}: {wrong:?} is not a log level; {expected}");

@@ -16,7 +16,7 @@ use super::load::{BadCertificate, Certificate, load};
 use crate::runtime::clock;
 use crate::runtime::files::Watched;
 
-/// The current serving certificate; while there is none, handshakes fail. New handshakes use a new one at once; open
+/// The current serving certificate; while there is none, handshakes fail. New handshakes use a new one immediately; open
 /// connections keep theirs.
 #[derive(Debug, Default)]
 pub struct Serving(ArcSwapOption<Certificate>);

@@ -54,16 +54,16 @@ pub fn namespace_needs<'s>(
     let exits = history.map(exits_by_app).unwrap_or_default();
     let age = |since: i64| now.as_second().saturating_sub(since).max(0);
     for (key, app) in &snapshot.apps {
-        let of = || key.namespace();
+        let namespace = || key.namespace();
         if is_idle(snapshot, key, app) {
-            all.entry(of()).or_default().idle_drivers += 1;
+            all.entry(namespace()).or_default().idle_drivers += 1;
         }
         let Some(history) = history else { continue };
         let (sets, exits) = (liveness::shown_sets(key, app, snapshot), exits.get(key).map_or(&[][..], Vec::as_slice));
         if let Some(shortage) = need(snapshot, &history.exits, key, &sets, exits, now).shortage {
             let lacking = shortage.causes.into_iter().map(|cause| (cause.kind, cause.count)).collect();
             let lacking_seconds = shortage.since.map(|since| age(since.as_second()));
-            all.entry(of()).or_default().add(NamespaceNeeds { lacking, lacking_seconds, ..NamespaceNeeds::default() });
+            all.entry(namespace()).or_default().add(NamespaceNeeds { lacking, lacking_seconds, ..NamespaceNeeds::default() });
         }
     }
     for (key, group) in snapshot.groups.iter().filter(|(_, group)| !group.started && !group.deleting) {

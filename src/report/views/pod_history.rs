@@ -168,10 +168,10 @@ impl HistoryBuilder {
 
     /// The history, in order. What happened in the same second is in the order of a pod's life, and then in the order in which it was
     /// added.
-    pub fn finish(mut self, of: &str) -> HistoryReport {
+    pub fn finish(mut self, subject: &str) -> HistoryReport {
         let second = |at: &Timestamp| at.as_second();
         self.0.sort_by_key(|(at, step, _)| (second(at), *step, *at));
-        HistoryReport { of: of.to_owned(), entries: self.0.into_iter().map(|(_, _, entry)| entry).collect() }
+        HistoryReport { of: subject.to_owned(), entries: self.0.into_iter().map(|(_, _, entry)| entry).collect() }
     }
 }
 

@@ -33,7 +33,7 @@ pub struct ShortageReport {
     pub running: usize,
     /// How many are pending.
     pub pending: usize,
-    /// Since when fewer executors run than it wants now, at least; `None` if nothing tells.
+    /// Since when fewer executors run than it wants now, at least; `None` if that is not known.
     #[serde(default)]
     pub since: Option<String>,
     /// Why the others do not run, the most frequent cause first.

@@ -20,7 +20,7 @@ pub struct AppReport {
     /// name, such as the runs of one job.
     #[serde(default)]
     pub name: String,
-    /// When its driver's pod was created, else its first executor that is known: tells the runs of one job apart.
+    /// When its driver's pod was created, else its first executor that is known: it distinguishes the of of one job.
     #[serde(default)]
     pub started: Option<String>,
     /// Its driver.

@@ -259,7 +259,7 @@ mod tests {
         }
         let short = lacking(app("alive", Some("running"), &json!({"running": 1}), Some(3)));
         assert_eq!((short.status(), short.status_text()), (AppStatus::Lacks, "lacks 2".to_owned()));
-        // One that is being deleted lacks nothing that anybody would give it.
+        // One that is being deleted gets no more executors.
         let deleted = lacking(app("alive", Some("terminating"), &json!({"running": 1}), Some(3)));
         assert_eq!(deleted.status(), AppStatus::Ending);
         let unowned = AppReport { unowned: 2, ..app("unknown", None, &three, None) };

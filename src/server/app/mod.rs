@@ -130,14 +130,14 @@ impl App {
         let secure = Listener::bind(options.webhook)?.limited(of_webhook, metrics.listeners.listener("webhook"));
         let plain = Listener::bind(options.metrics)?.limited(of_metrics, metrics.listeners.listener("metrics"));
         let (webhook, metrics_address) = (secure.address(), plain.address());
-        let own = Arc::new(ArcSwapOption::empty());
-        let asking = account::run(options.cluster.client.clone(), own.clone(), stop.clone());
+        let own_account = Arc::new(ArcSwapOption::empty());
+        let asking = account::run(options.cluster.client.clone(), own_account.clone(), stop.clone());
         supervisor.run("own account", asking);
         for settings in options.admission_policies {
             let inputs = cluster_policies::Inputs {
                 client: options.cluster.client.clone(),
                 policies: policies.clone(),
-                account: own.clone(),
+                account: own_account.clone(),
                 leadership: replica.leadership(),
                 identity: options.election.identity.clone(),
                 metrics: metrics.cluster.clone(),
@@ -147,7 +147,7 @@ impl App {
         let state = ReviewState {
             snapshot: snapshot.clone(),
             policies: policies.clone(),
-            own: own.clone(),
+            own_account: own_account.clone(),
             changed: in_use.changed,
             settle: options.settle,
         };
@@ -177,8 +177,8 @@ impl App {
                 metrics: &metrics.cluster,
             };
             // A page that updates occupies a connection; the command line needs some, too.
-            let most_live = (of_debug.most / 2).max(1);
-            let page = options.page.map(|links| shown.page(links, address.port(), stop, most_live));
+            let max_live = (of_debug.max / 2).max(1);
+            let page = options.page.map(|links| shown.page(links, address.port(), stop, max_live));
             let routes = debug::router(shown.state(), page, ui::HostNames(options.debug_hosts.into()));
             supervisor.spawn("debug", async move {
                 Ok(server::serve_plain(listener, routes, Deadlines::default(), debug_ending).await?)
@@ -192,7 +192,7 @@ impl App {
             policies,
             dry_run: in_use.dry_run,
             signing,
-            account: own,
+            account: own_account,
             rate: options.rate,
             driver_api,
             watch_silence: options.watch_silence,

@@ -24,7 +24,7 @@ const LOOKS: [Duration; 4] =
     [Duration::from_millis(5), Duration::from_millis(10), Duration::from_millis(15), Duration::from_millis(20)];
 /// The longest time of a request.
 const REQUEST: Duration = Duration::from_secs(1);
-/// Requests at the same time, and the pause after each: at most 80 per second. Anybody who reaches the port can name namespaces, so
+/// Requests at the same time, and the pause after each: at most 80 per second. Any client of the port can name namespaces, so
 /// peers take turns.
 const MAX_REQUESTS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
@@ -139,7 +139,7 @@ mod tests {
     struct Requests {
         sent: AtomicUsize,
         open: AtomicUsize,
-        most: AtomicUsize,
+        max: AtomicUsize,
     }
 
     /// An API server that has every namespace but `missing`, and responds after 10 ms.
@@ -148,7 +148,7 @@ mod tests {
             let requests = requests.clone();
             async move {
                 requests.sent.fetch_add(1, SeqCst);
-                requests.most.fetch_max(requests.open.fetch_add(1, SeqCst) + 1, SeqCst);
+                requests.max.fetch_max(requests.open.fetch_add(1, SeqCst) + 1, SeqCst);
                 sleep(Duration::from_millis(10)).await;
                 requests.open.fetch_sub(1, SeqCst);
                 let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
@@ -190,7 +190,7 @@ mod tests {
         assert!(namespaces.find("team-a".into(), peer(1)).await.is_some());
         let took = clock::instant().saturating_duration_since(begin);
         assert!(took < Duration::from_millis(150), "{took:?}");
-        assert_eq!(requests.most.load(SeqCst), MAX_REQUESTS);
+        assert_eq!(requests.max.load(SeqCst), MAX_REQUESTS);
         let found = flooding.join_all().await.into_iter().flatten().flatten().count();
         assert!((200..300).contains(&found), "{found}: too many waited for the others");
         sleep(Duration::from_secs(1)).await;

@@ -38,8 +38,8 @@ impl Shown<'_> {
         }
     }
 
-    /// What the web page shows. At most `most_live` pages may be open with live updates, which end with `stop`.
-    pub(super) fn page(&self, links: Links, port: u16, stop: CancellationToken, most_live: usize) -> UiState {
+    /// What the web page shows. At most `max_live` pages may be open with live updates, which end with `stop`.
+    pub(super) fn page(&self, links: Links, port: u16, stop: CancellationToken, max_live: usize) -> UiState {
         let (state, leader, complete) = (self.replica.leader_state(), self.replica.leader(), self.replica.complete());
         let (election, serving) = (self.election.clone(), self.serving.clone());
         let (policies, metrics) = (self.policies.clone(), self.metrics.clone());
@@ -60,6 +60,6 @@ impl Shown<'_> {
             since: since.clone(),
         };
         let (snapshot, history) = (self.replica.snapshot(), self.replica.history());
-        UiState { snapshot, history, replica: Arc::new(report), stop, most_live }
+        UiState { snapshot, history, replica: Arc::new(report), stop, max_live }
     }
 }

@@ -18,7 +18,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Retries until the API server answers. The answer is final, because the account of a process does not change.
-pub async fn run(client: kube::Client, own: Arc<ArcSwapOption<String>>, stop: CancellationToken) {
+pub async fn run(client: kube::Client, own_account: Arc<ArcSwapOption<String>>, stop: CancellationToken) {
     let api: Api<SelfSubjectReview> = Api::all(client);
     let asking = async {
         let mut is_reported = false;
@@ -28,7 +28,7 @@ pub async fn run(client: kube::Client, own: Arc<ArcSwapOption<String>>, stop: Ca
             match answer.map(|review| review.status.and_then(|status| status.user_info?.username)) {
                 Ok(Some(account)) => {
                     tracing::debug!(account, "own account");
-                    own.store(Some(Arc::new(account)));
+                    own_account.store(Some(Arc::new(account)));
                     return;
                 }
                 answer if !is_reported => {

@@ -416,8 +416,8 @@ impl Batch<'_> {
         let (name, message, code) = (action.name(), &*status.message, status.code);
         // A missing permission affects all objects; a policy may deny one object.
         let is_all = code == 403 && is_missing_permission(message);
-        let of = if is_all { self.app.namespace().to_owned() } else { action.object() };
-        if self.writer.forbidden().refused(name, &of, clock::instant()) {
+        let object = if is_all { self.app.namespace().to_owned() } else { action.object() };
+        if self.writer.forbidden().refused(name, &object, clock::instant()) {
             let (app, what) = (self.app, action.describe());
             tracing::warn!(%app, action = name, what, code, message, "the API server rejected the action; retrying with backoff");
         }

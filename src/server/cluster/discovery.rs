@@ -94,9 +94,9 @@ async fn early_pods(client: &kube::Client, volcano: bool) -> kube::Result<Option
         return Ok(None);
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), early_pods::NAMESPACE);
-    let its = ListParams::default().labels(early_pods::SELECTOR).match_any();
+    let admission_pods = ListParams::default().labels(early_pods::SELECTOR).match_any();
     let containers =
-        pods.list(&its).await?.items.into_iter().filter_map(|pod| pod.spec).flat_map(|spec| spec.containers);
+        pods.list(&admission_pods).await?.items.into_iter().filter_map(|pod| pod.spec).flat_map(|spec| spec.containers);
     Ok(containers.into_iter().find_map(|container| {
         let args = [container.command, container.args].into_iter().flatten().flatten();
         let args: Vec<String> = args.collect();

@@ -239,7 +239,7 @@ async fn view(transport: &mut Transport<'_>, poll: &DriverPoll, port: u16) -> Re
         return Err(by_proxy(response.into_body()).await);
     }
     check(response.status())?;
-    let Some(executors) = executors(response.into_body(), poll.most_rows).await? else {
+    let Some(executors) = executors(response.into_body(), poll.max_rows).await? else {
         return Ok(DriverAnswer::Starting);
     };
     // After the executors: if no event was dropped until now, none was dropped before.
@@ -291,8 +291,8 @@ fn check(status: StatusCode) -> Result<(), PollError> {
     }
 }
 
-/// The rows of a response, at most `most_rows`; `None` if the driver is not ready.
-async fn executors(mut body: Body, most_rows: usize) -> Result<Option<Vec<ExecutorSummary>>, PollError> {
+/// The rows of a response, at most `max_rows`; `None` if the driver is not ready.
+async fn executors(mut body: Body, max_rows: usize) -> Result<Option<Vec<ExecutorSummary>>, PollError> {
     let (mut items, mut rows, mut length, mut reasons) = (Items::bare(), Vec::new(), 0, 0);
     // The beginning, to tell the text of a starting driver.
     let mut head: Vec<u8> = Vec::new();
@@ -318,7 +318,7 @@ async fn executors(mut body: Body, most_rows: usize) -> Result<Option<Vec<Execut
         if !is_list && !rest::STARTING.as_bytes().starts_with(&head) {
             return Err(PollError::NotSpark);
         }
-        if rows.len() > most_rows {
+        if rows.len() > max_rows {
             return Err(PollError::TooLarge);
         }
     }
@@ -329,11 +329,11 @@ async fn executors(mut body: Body, most_rows: usize) -> Result<Option<Vec<Execut
     Ok(Some(rows))
 }
 
-async fn whole(mut body: Body, most: usize) -> Result<Vec<u8>, PollError> {
+async fn whole(mut body: Body, max: usize) -> Result<Vec<u8>, PollError> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| PollError::NotSpark)?.into_data() else { continue };
-        if whole.len() + data.len() > most {
+        if whole.len() + data.len() > max {
             return Err(PollError::TooLarge);
         }
         whole.extend_from_slice(&data);

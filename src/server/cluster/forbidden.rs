@@ -20,8 +20,8 @@ const MAX_REMEMBERED: usize = 65_536;
 #[derive(Debug)]
 pub(super) struct Forbidden(Recent<u64, (u32, Instant)>);
 
-fn key(action: &str, of: &str) -> u64 {
-    hash_of(&(action, of))
+fn key(action: &str, object: &str) -> u64 {
+    hash_of(&(action, object))
 }
 
 impl Default for Forbidden {
@@ -32,13 +32,13 @@ impl Default for Forbidden {
 
 impl Forbidden {
     /// Whether an action is paused now.
-    pub(super) fn is_paused(&mut self, action: &'static str, of: &str, now: Instant) -> bool {
-        self.0.get(&key(action, of)).is_some_and(|(_, until)| now < *until)
+    pub(super) fn is_paused(&mut self, action: &'static str, object: &str, now: Instant) -> bool {
+        self.0.get(&key(action, object)).is_some_and(|(_, until)| now < *until)
     }
 
     /// Records that the API server rejects an action. Returns whether that is the first time in a row.
-    pub(super) fn refused(&mut self, action: &'static str, of: &str, now: Instant) -> bool {
-        let key = key(action, of);
+    pub(super) fn refused(&mut self, action: &'static str, object: &str, now: Instant) -> bool {
+        let key = key(action, object);
         let count = self.0.get(&key).map_or(0, |(count, _)| *count).saturating_add(1);
         let pause = INITIAL_DELAY.saturating_mul(1 << count.saturating_sub(1).min(4)).min(MAX_DELAY);
         self.0.insert(key, (count, now + pause));
@@ -46,8 +46,8 @@ impl Forbidden {
     }
 
     /// Records that the API server allows an action.
-    pub(super) fn allowed(&mut self, action: &'static str, of: &str) {
-        self.0.remove(&key(action, of));
+    pub(super) fn allowed(&mut self, action: &'static str, object: &str) {
+        self.0.remove(&key(action, object));
     }
 }
 

@@ -65,7 +65,7 @@ fn debug_port(pod: &Pod) -> u16 {
 
 impl Leader {
     /// Sends a GET request for this path to its debug listener, and returns at most so many bytes of the answer.
-    pub async fn get(&self, client: &Client, path_and_query: &str, most: usize) -> Result<Response<Bytes>, String> {
+    pub async fn get(&self, client: &Client, path_and_query: &str, max: usize) -> Result<Response<Bytes>, String> {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
         let mut forwarder = within(pods.portforward(&self.pod, &[self.port])).await?;
         let stream = forwarder.take_stream(self.port).ok_or("the connection is not forwarded")?;
@@ -76,7 +76,7 @@ impl Leader {
                 hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| brief(&error))?;
             let answer = async {
                 let (parts, body) = sender.send_request(request).await.map_err(|error| brief(&error))?.into_parts();
-                let body = Limited::new(body, most).collect().await.map_err(|error| error.to_string())?;
+                let body = Limited::new(body, max).collect().await.map_err(|error| error.to_string())?;
                 Ok(Response::from_parts(parts, body.to_bytes()))
             };
             tokio::select! {

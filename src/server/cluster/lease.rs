@@ -562,7 +562,7 @@ impl Elector {
         let pause = self.election.period.mul_f64(0.8 + 0.4 * spread);
         let others = self.observed.as_ref().filter(|_| !leads);
         let left = others.map(|seen| seen.wait(self.deference, clock::instant()));
-        // Replicas try 20 to 100 ms after the expiry, not all at once. If it has passed already, that attempt failed (the API
+        // Replicas try 20 to 100 ms after the expiry, not all at the same time. If it has passed already, that attempt failed (the API
         // server is in trouble, or another replica was faster), and the period applies.
         left.filter(|left| !left.is_zero()).map_or(pause, |left| {
             let over = Duration::from_millis(20).mul_f64(1.0 + 4.0 * spread);

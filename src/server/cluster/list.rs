@@ -69,7 +69,7 @@ pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Resul
 /// Events per object that are read.
 const MAX_EVENTS: u32 = 200;
 
-/// A pod of this name, and the Events about it: about any object of this name if there is no pod, or about this uid. One can be read without
+/// A pod of this name, and the Events about it: about any object of this name if no pod has it, or about this uid. One can be read without
 /// the other.
 pub async fn pod_and_events(
     client: &kube::Client,
@@ -134,8 +134,8 @@ async fn look_up(client: &kube::Client, store: &mut Store) -> (BTreeSet<&'static
         let wanted = keys.iter().flat_map(|key| lookup::missing(store.snapshot(), key, &policies, &[]));
         let mut wanted: BTreeSet<Lookup> = wanted.filter(|read| !done.contains(read)).collect();
         wanted.retain(|read| {
-            let Some((kind, most)) = budget(read) else { return false };
-            let left = left.entry(kind).or_insert(most);
+            let Some((kind, max)) = budget(read) else { return false };
+            let left = left.entry(kind).or_insert(max);
             let is_read = *left > 0;
             *left = left.saturating_sub(1);
             if !is_read {
@@ -155,8 +155,8 @@ async fn look_up(client: &kube::Client, store: &mut Store) -> (BTreeSet<&'static
             let reads = futures::stream::iter(chunk).map(async |read| (read, lookups::run(client.clone(), read).await));
             let answers: Vec<(&Lookup, LookupResult)> = reads.buffer_unordered(MAX_CONCURRENT).collect().await;
             let kinds = |is_failed: bool| {
-                let of = answers.iter().filter(move |(_, answer)| matches!(answer, LookupResult::Failed) == is_failed);
-                of.filter_map(|(read, _)| Some(budget(read)?.0)).collect::<BTreeSet<_>>()
+                let matching = answers.iter().filter(move |(_, answer)| matches!(answer, LookupResult::Failed) == is_failed);
+                matching.filter_map(|(read, _)| Some(budget(read)?.0)).collect::<BTreeSet<_>>()
             };
             refused.extend(kinds(true).difference(&kinds(false)));
             for (read, answer) in answers {

@@ -45,7 +45,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause after a failure. It doubles.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a watch that ended: it may end at once, again and again.
+/// The pause after a watch that ended: it may end immediately, again and again.
 const REWATCH_PAUSE: Duration = Duration::from_secs(5);
 /// How long the leader waits for further changes before it reads the objects.
 const COALESCE: Duration = Duration::from_millis(250);

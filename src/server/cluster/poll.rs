@@ -114,10 +114,10 @@ async fn in_one_list(
 async fn in_pages(
     client: &kube::Client,
     snapshot: &ArcSwap<Snapshot>,
-    most: u32,
+    max: u32,
     metrics: &Metrics,
 ) -> anyhow::Result<PollResult> {
-    let params = ListParams::default().limit(most).labels(&watch::spark_pods());
+    let params = ListParams::default().limit(max).labels(&watch::spark_pods());
     let mut polled = PollResult::default();
     let rest = pages(client, PODS, params, metrics, |pod| add(&mut polled, snapshot, &pod)).await?;
     Ok(polled.finish(&rest.resource_version))

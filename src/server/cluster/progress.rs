@@ -101,7 +101,7 @@ impl Progress {
         }
     }
 
-    /// The watch is open. That alone is no progress: some servers end it at once.
+    /// The watch is open. That alone is no progress: some servers end it immediately.
     pub(super) fn opened(&mut self) {
         self.opened = Some(clock::instant());
     }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(unseen.text(later(62)), Some(format!("pods since {}", whole_second(begin))));
         pods.made();
         assert!(names(62).is_empty() && gauge() == 0 && pods.next().is_none());
-        // An interruption, after which the watch opens and is ended at once.
+        // An interruption, after which the watch opens and is ended immediately.
         pods.lost();
         pods.opened();
         pods.lost();

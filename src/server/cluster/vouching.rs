@@ -98,7 +98,7 @@ impl Vouching {
         client: &kube::Client,
         account: &Account,
     ) -> request::Result<Option<Result<Voucher, String>>> {
-        // First, and without a look at the policy: the key must not change with a policy that is upgraded.
+        // First, and without reading the policy: the key must not change with a policy that is upgraded.
         if self.client_certificates {
             return Ok(Some(Ok(Voucher { version: "client certificates".to_owned(), written: None })));
         }
@@ -127,7 +127,7 @@ impl Vouching {
 
 /// When an object was created, or something but its status was written.
 fn written(object: &Value) -> Option<Timestamp> {
-    let time = |of: &Value, path: &[&str]| text(of, path).parse::<Timestamp>().ok();
+    let time = |object: &Value, path: &[&str]| text(object, path).parse::<Timestamp>().ok();
     let writes =
         list(object, &["metadata", "managedFields"]).iter().filter(|entry| text(entry, &["subresource"]).is_empty());
     writes.filter_map(|entry| time(entry, &["time"])).chain(time(object, &["metadata", "creationTimestamp"])).max()
@@ -230,7 +230,7 @@ mod tests {
         restored[1]["metadata"]["generation"] = json!(3);
         assert_eq!(judged(&mut belief, &restored, wall, begin, 20), Vouched::Soon(SETTLE));
         assert_eq!(judged(&mut belief, &restored, wall, begin, 30), Vouched::By("u-0/1 u-1/3 u-2/1 u-3/1".into()));
-        // While the policy is incomplete, nothing vouches; the same one does again at once.
+        // While the policy is incomplete, nothing vouches; the same one does again immediately.
         let mut missing = restored.clone();
         missing.pop();
         assert!(matches!(judged(&mut belief, &missing, wall, begin, 40), Vouched::Nothing(_)));

@@ -2,7 +2,7 @@
 //!
 //! The stream restarts after errors with a growing delay, lists again after a 410, and abandons connections that are silent for
 //! longer than the server would be. No watch ends before it is cancelled. Only an object, a bookmark or the end of a list is progress: an
-//! API server may open a watch and end it at once ([`progress`](super::progress)).
+//! API server may open a watch and end it immediately ([`progress`](super::progress)).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,7 +147,7 @@ enum Stopped {
 }
 
 /// Streamed lists that may end before they are complete, one after the other.
-const MOST_CUT: u32 = 2;
+const MAX_CUT: u32 = 2;
 
 async fn follow<S: Source>(
     client: &kube::Client,
@@ -277,7 +277,7 @@ impl<S: Source> Following<'_, S> {
         self.is_listing |= error.relists();
         if self.streaming && self.is_listing {
             self.cut += error.unstreamed();
-            if self.cut >= MOST_CUT {
+            if self.cut >= MAX_CUT {
                 tracing::info!(resource = S::NAME, error = %Brief(error), "the API server does not stream the list; it is read in pages");
                 return None;
             }

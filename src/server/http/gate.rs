@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 
 use usher_net::runtime::clock;
 
-/// Bodies up to this size are decided at once on the thread that read them: the worst takes 0.1 ms (`benches/admission.rs`). A
+/// Bodies up to this size are decided immediately on the thread that read them: the worst takes 0.1 ms (`benches/admission.rs`). A
 /// review of an executor is 10 to 25 kB.
 pub(super) const SMALL: usize = 32 << 10;
 /// Bodies up to this size are decided with the usual priority, in at most 3 ms (`benches/attack.rs`; with 4 MiB, small reviews took more
@@ -22,12 +22,12 @@ pub(super) const SMALL: usize = 32 << 10;
 pub(super) const MEDIUM: usize = 1 << 20;
 
 /// At most this many reviews of either kind are held at a time, on any number of cores: each takes up to three times its size.
-const MOST: usize = 4;
+const MAX: usize = 4;
 /// At most this many wait: the buffers of a connection with an unread body take 66 kB.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 /// For how long it counts that a peer held a permit, and of how many peers.
 const REMEMBERED: Duration = Duration::from_secs(60);
-const MOST_REMEMBERED: usize = 4096;
+const MAX_REMEMBERED: usize = 4096;
 
 /// Permits for large reviews.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Default for Gate {
     /// One core is left to everything else.
     fn default() -> Gate {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Gate::new(cores.saturating_sub(1).clamp(1, MOST))
+        Gate::new(cores.saturating_sub(1).clamp(1, MAX))
     }
 }
 
@@ -122,10 +122,10 @@ impl Queues {
             None => self.waiting.push_back((peer, VecDeque::from([turn]))),
         }
         let count = |queues: &Queues| queues.waiting.iter().map(|(_, queue)| queue.len()).sum::<usize>();
-        if count(self) > MOST_WAITING {
+        if count(self) > MAX_WAITING {
             self.remove_gone();
         }
-        if count(self) > MOST_WAITING
+        if count(self) > MAX_WAITING
             && let Some((_, longest)) = self.waiting.iter_mut().max_by_key(|(_, queue)| queue.len())
         {
             longest.pop_back();
@@ -142,7 +142,7 @@ impl Queues {
     /// Counts that a peer held a permit.
     fn count(&mut self, peer: IpAddr, held: Duration, now: Instant) {
         self.held.retain(|_, (_, last)| now.saturating_duration_since(*last) < REMEMBERED);
-        if self.held.len() >= MOST_REMEMBERED {
+        if self.held.len() >= MAX_REMEMBERED {
             self.held.clear();
         }
         let (total, last) = self.held.entry(peer).or_insert((Duration::ZERO, now));
@@ -244,14 +244,14 @@ mod tests {
             assert!((&mut turn).now_or_never().is_none());
             turn
         };
-        let mut flood: Vec<_> = (0..MOST_WAITING).map(|_| wait(1)).collect();
+        let mut flood: Vec<_> = (0..MAX_WAITING).map(|_| wait(1)).collect();
         assert!(gate.enter(peer(1)).now_or_never().unwrap().is_none(), "one more of the same peer");
         let other = wait(2);
         assert!(flood.pop().unwrap().now_or_never().unwrap().is_none());
         assert!(flood.iter_mut().all(|turn| turn.now_or_never().is_none()));
         // Those that gave up take no place.
         flood.truncate(10);
-        let more: Vec<_> = (0..MOST_WAITING - 11).map(|_| wait(3)).collect();
+        let more: Vec<_> = (0..MAX_WAITING - 11).map(|_| wait(3)).collect();
         drop((held, flood));
         assert!(other.now_or_never().unwrap().is_some());
         drop(more);

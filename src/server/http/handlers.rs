@@ -110,7 +110,7 @@ pub struct ReviewState {
     /// The policies.
     pub policies: Arc<ArcSwap<Policies>>,
     /// The user name of spark-usher's own account.
-    pub own: Arc<ArcSwapOption<String>>,
+    pub own_account: Arc<ArcSwapOption<String>>,
     /// When the policies changed last, or were first read. `None` when they are fixed.
     pub changed: Arc<ArcSwapOption<Instant>>,
     /// After this time the other replicas have the same policies.
@@ -189,10 +189,10 @@ impl Handler for Reviewer {
 impl Reviewer {
     fn decide(&self, review: Review<'_>, find: Find<'_>, decide: Decide) -> Result<ReviewResponse, Unobserved> {
         let state = &self.state;
-        let (snapshot, policies, own) = (state.snapshot.load(), state.policies.load(), state.own.load());
+        let (snapshot, policies, own_account) = (state.snapshot.load(), state.policies.load(), state.own_account.load());
         let review = with_namespace(review, &snapshot, &policies, find)?;
-        let own = own.as_ref().map(|own| own.as_str());
-        let context = ValidationContext { snapshot: &snapshot, own, settled: state.is_settled() };
+        let own_account = own_account.as_ref().map(|own_account| own_account.as_str());
+        let context = ValidationContext { snapshot: &snapshot, own_account, settled: state.is_settled() };
         Ok(ReviewResponse::with(&review, &decide(&review, &policies, context)))
     }
 }

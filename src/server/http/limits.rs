@@ -52,7 +52,7 @@ impl Limits {
 #[derive(Clone, Debug)]
 pub(super) struct Arriving {
     slots: Arc<Mutex<Slots>>,
-    most: usize,
+    max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -71,8 +71,8 @@ pub(super) struct Slot {
 }
 
 impl Arriving {
-    fn new(most: usize) -> Arriving {
-        Arriving { slots: Arc::default(), most }
+    fn new(max: usize) -> Arriving {
+        Arriving { slots: Arc::default(), max }
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -82,7 +82,7 @@ impl Arriving {
     /// Takes a slot, if necessary that of the oldest body.
     pub(super) fn enter(&self) -> Slot {
         let mut slots = self.slots();
-        while slots.taken.len() >= self.most
+        while slots.taken.len() >= self.max
             && let Some((_, evicted)) = slots.taken.pop_first()
         {
             evicted.notify_one();

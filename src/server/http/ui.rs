@@ -57,7 +57,7 @@ pub struct UiState {
     /// Live updates end with it.
     pub stop: CancellationToken,
     /// How many pages may be open with live updates; a connection each.
-    pub most_live: usize,
+    pub max_live: usize,
 }
 
 #[derive(Clone)]
@@ -85,7 +85,7 @@ struct Rendered {
 
 /// Routes of the pages, which are computed in the background.
 pub fn router(state: UiState, background: Background) -> Router {
-    let live = Arc::new(Semaphore::new(state.most_live));
+    let live = Arc::new(Semaphore::new(state.max_live));
     let asset = |kind: &'static str, text: &'static str| get(move || async move { ([(CONTENT_TYPE, kind)], text) });
     Router::new()
         .route("/", get(apps))
@@ -353,7 +353,7 @@ mod tests {
             history: Arc::default(),
             replica: Arc::new(replica),
             stop: CancellationToken::new(),
-            most_live: 1,
+            max_live: 1,
         };
         let live = Arc::new(Semaphore::new(1));
         let pages = Pages { state, live, background: Background::default(), shared: Arc::default() };

@@ -134,7 +134,7 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
 }
 
 impl Webhook {
-    /// Reads the review and decides. A small one at once, on this thread; a large one takes a permit and is decided on a thread of its
+    /// Reads the review and decides. A small one immediately, on this thread; a large one takes a permit and is decided on a thread of its
     /// own, the largest with low priority.
     async fn read_and_answer(&self, request: Request) -> Result<ReviewResponse, Failure> {
         let deadline = deadline(request.uri().query());
@@ -199,7 +199,7 @@ impl Webhook {
             drop((read, permit));
             let _ = done.send(decision.and_then(|decision| decision.map_err(|_| Failure::Panicked)));
         };
-        // It ends by itself. Without a thread, the receiver gets an error.
+        // It needs no signal to end. Without a thread, the receiver gets an error.
         if let Err(error) = std::thread::Builder::new().name("large review".to_owned()).spawn(deciding) {
             tracing::error!(%error, "cannot start a thread for a large review");
         }

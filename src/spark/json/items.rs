@@ -148,8 +148,8 @@ impl Items {
     }
 
     fn bounded(&self) -> Result<(), BadList> {
-        let most = if self.is_bare { MAX_BUFFERED_BARE } else { MAX_BUFFERED };
-        if self.held.len().max(self.rest.len()) > most { Err(BadList::TooLong(most)) } else { Ok(()) }
+        let max = if self.is_bare { MAX_BUFFERED_BARE } else { MAX_BUFFERED };
+        if self.held.len().max(self.rest.len()) > max { Err(BadList::TooLong(max)) } else { Ok(()) }
     }
 
     /// Ends the input of a bare list.

@@ -32,13 +32,13 @@ impl<'b> Pruned<'b> {
     ///
     /// A list or map of these keys that does not end is dropped with all that follows: no parser accepts such a document.
     ///
-    /// At most about `most` strings, lists, maps and items may remain, those of `kept` included: see [`Pruned::has_too_many`].
-    pub fn of(whole: &'b [u8], dropped: &[&str], kept: &[&str], most: usize) -> Pruned<'b> {
+    /// At most about `max` strings, lists, maps and items may remain, those of `kept` included: see [`Pruned::has_too_many`].
+    pub fn of(whole: &'b [u8], dropped: &[&str], kept: &[&str], max: usize) -> Pruned<'b> {
         // Each of them is one byte at least, so a short document is not counted.
-        if whole.len() <= most {
-            Pruned::scanned(whole, dropped, kept, Scanner::<false>::new(whole, most))
+        if whole.len() <= max {
+            Pruned::scanned(whole, dropped, kept, Scanner::<false>::new(whole, max))
         } else {
-            Pruned::scanned(whole, dropped, kept, Scanner::<true>::new(whole, most))
+            Pruned::scanned(whole, dropped, kept, Scanner::<true>::new(whole, max))
         }
     }
 
@@ -127,8 +127,8 @@ struct Scanner<'b, const COUNTS: bool> {
 }
 
 impl<'b, const COUNTS: bool> Scanner<'b, COUNTS> {
-    fn new(bytes: &'b [u8], most: usize) -> Scanner<'b, COUNTS> {
-        let mut scanner = Scanner { bytes, at: 0, quotes: 0, state: State::default(), left: Some(most) };
+    fn new(bytes: &'b [u8], max: usize) -> Scanner<'b, COUNTS> {
+        let mut scanner = Scanner { bytes, at: 0, quotes: 0, state: State::default(), left: Some(max) };
         scanner.quotes = scanner.load_quotes();
         scanner
     }
@@ -347,8 +347,8 @@ mod tests {
 
     #[test]
     fn scan_stops_where_more_remains_than_may() {
-        let read = |text: &str, most: usize| {
-            let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"], most);
+        let read = |text: &str, max: usize| {
+            let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"], max);
             (pruned.has_too_many(), pruned.text().len())
         };
         let list =
@@ -424,8 +424,8 @@ mod tests {
             let text = if pretty { format!("{value:#}") } else { value.to_string() };
             let text = format!("{}{text}", " ".repeat(pad));
             // A document that has more bytes than tokens are allowed is counted.
-            for most in [text.len(), text.len() - 1] {
-                let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"], most);
+            for max in [text.len(), text.len() - 1] {
+                let pruned = Pruned::of(text.as_bytes(), &["bulk"], &["part"], max);
                 let read: Value = serde_json::from_slice(pruned.text()).unwrap();
                 prop_assert_eq!(restored(read, &pruned), expected(&value));
             }
@@ -435,7 +435,7 @@ mod tests {
         fn counting_changes_nothing_but_where_the_scan_stops(bytes: Vec<u8>, text in r#"[\\"{}\[\]:,bulk]{0,300}"#) {
             for bytes in [bytes.as_slice(), text.as_bytes()] {
                 let [uncounted, counted] =
-                    [usize::MAX, 100].map(|most| Pruned::of(bytes, &["bulk"], &["part"], most));
+                    [usize::MAX, 100].map(|max| Pruned::of(bytes, &["bulk"], &["part"], max));
                 prop_assert!(!uncounted.has_too_many());
                 prop_assert!(counted.has_too_many() || counted.text() == uncounted.text());
             }

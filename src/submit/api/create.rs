@@ -116,7 +116,7 @@ async fn create_pod(
         let sent = call(TIMEOUT, async { pods.create(&params, pod).await.map_err(Error::from) }).await;
         let error = match sent {
             Ok(created) if created.metadata.uid.as_ref().is_some_and(|uid| !uid.is_empty()) => return Ok(created),
-            // Whoever answered so, a gateway perhaps, may have passed it on.
+            // A proxy may have sent this answer after it passed the request on.
             Ok(_) => Error::Malformed("the answer: it is not a pod".to_owned()),
             Err(error) => error,
         };
@@ -207,9 +207,9 @@ async fn apply(
     params: &PatchParams,
 ) -> anyhow::Result<DynamicObject> {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let Some(of) = api(kind) else { bail!("{kind} is no kind that a submission creates") };
+    let Some(resource) = api(kind) else { bail!("{kind} is no kind that a submission creates") };
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &of);
+    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let what = format!("{kind} {namespace}/{name}");
     let patched = retried(TIMEOUT, async || objects.patch(name, params, &Patch::Apply(object)).await).await;
     patched.map_err(|error| anyhow!("cannot patch {what}: {error}"))

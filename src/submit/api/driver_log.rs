@@ -23,7 +23,7 @@ const MAX_FAILURES: u32 = 6;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// A log that is silent for so long after the driver has exited is opened again: its connection may be dead.
 const SILENCE: Duration = Duration::from_secs(10);
-/// The longest part of a line that comes at once.
+/// The longest part of a line that is returned in one piece.
 const MAX_PART: usize = 1 << 20;
 
 /// What comes from a log.

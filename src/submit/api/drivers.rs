@@ -121,7 +121,7 @@ impl Selection {
 
     fn label_selector(&self) -> String {
         let role = format!("{}={}", labels::ROLE, labels::ROLE_DRIVER);
-        self.labels.as_ref().map_or_else(|| role.clone(), |own| format!("{role},{own}"))
+        self.labels.as_ref().map_or_else(|| role.clone(), |selector| format!("{role},{selector}"))
     }
 
     /// Finds the drivers. A pod that is named exactly is read; everything else needs one list for each namespace.
@@ -288,7 +288,7 @@ pub enum Seen {
     Deleted(String),
     /// The watch is open, and nothing has changed.
     UpToDate,
-    /// The watch was interrupted; it goes on by itself.
+    /// The watch was interrupted; it continues automatically.
     Interrupted {
         /// What happened.
         message: String,

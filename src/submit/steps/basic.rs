@@ -41,8 +41,8 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
         push(&mut draft.container, "ports", json!({"name": name, "containerPort": port, "protocol": "TCP"}));
     }
     // Spark 3 reads the variable even where another user is impersonated.
-    let own = context.env.variables.get("SPARK_USER").filter(|_| !context.is_since(4, 0));
-    let user = own.or(context.app.proxy_user.as_deref()).unwrap_or_else(|| context.env.current_user());
+    let spark_user = context.env.variables.get("SPARK_USER").filter(|_| !context.is_since(4, 0));
+    let user = spark_user.or(context.app.proxy_user.as_deref()).unwrap_or_else(|| context.env.current_user());
     draft.env("SPARK_USER", user);
     draft.env("SPARK_APPLICATION_ID", &context.app_id);
     for (name, value) in context.prefixed("spark.kubernetes.driverEnv.") {
@@ -131,7 +131,7 @@ impl Memory {
     fn of(context: &Context<'_>) -> Result<Memory> {
         let conf = context.conf();
         let mebibytes = |key| conf.mebibytes(key, context.version);
-        let own = mebibytes("spark.driver.memory")?.unwrap_or(1024);
+        let memory = mebibytes("spark.driver.memory")?.unwrap_or(1024);
         let is_jvm = matches!(context.app.resource, Resource::Java(_) | Resource::None);
         let given = conf.factor("spark.kubernetes.memoryOverheadFactor", false)?;
         let default_factor = given.unwrap_or(if is_jvm { JVM_FACTOR } else { NON_JVM_FACTOR });
@@ -141,12 +141,12 @@ impl Memory {
             false => LEAST_OVERHEAD,
         };
         // The JVM's whole numbers end there.
-        let by_factor = (factor * own as f64).clamp(0.0, f64::from(i32::MAX)) as u64;
+        let by_factor = (factor * memory as f64).clamp(0.0, f64::from(i32::MAX)) as u64;
         let given = mebibytes("spark.driver.memoryOverhead")?;
         // Its name before Spark 2.3.
         let given = given.or(mebibytes("spark.yarn.driver.memoryOverhead")?);
         let overhead = given.unwrap_or(by_factor.max(least));
-        Ok(Memory { total: own.saturating_add(overhead), default_factor })
+        Ok(Memory { total: memory.saturating_add(overhead), default_factor })
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
             "Do not specify both the `HADOOP_CONF_DIR` in your ENV and the ConfigMap as the creation of an additional ConfigMap, when one is already specified is extraneous ({KEY})"
         )
     })?;
-    let own = format!("{}-hadoop-config", context.prefix);
+    let name = format!("{}-hadoop-config", context.prefix);
     let mut source = Map::new();
     let name = match (folder, existing) {
         (None, None) => return Ok(()),
@@ -30,14 +30,14 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
                 data.insert(name.clone(), json!(context.text(&format!("{folder}/{name}"), "HADOOP_CONF_DIR")?));
             }
             let items: Vec<Value> = data.keys().map(|name| json!({"key": name, "path": name})).collect();
-            let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": own}, "immutable": true, "data": data});
+            let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "immutable": true, "data": data});
             if items.is_empty() {
                 map.as_object_mut().map(|map| map.remove("data"));
             } else {
                 source.insert("items".into(), json!(items));
             }
             draft.resources.push(map);
-            own
+            name
         }
     };
     source.insert("name".into(), json!(name));

@@ -44,10 +44,10 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     })?;
 
     // Keytab and tokens first, then krb5.conf, as the pod's lists have them.
-    let own = path.map(|_| format!("{}-krb5-file", context.prefix));
-    if let Some(name) = own.as_deref().or(map) {
+    let generated = path.map(|_| format!("{}-krb5-file", context.prefix));
+    if let Some(name) = generated.as_deref().or(map) {
         let mut source = json!({"name": name});
-        if let (true, Some(source)) = (own.is_some(), source.as_object_mut()) {
+        if let (true, Some(source)) = (generated.is_some(), source.as_object_mut()) {
             source.insert("items".into(), json!([{"key": KRB5_FILE, "path": KRB5_FILE}]));
         }
         draft.volume(json!({"name": "krb5-file", "configMap": source}));

@@ -10,14 +10,14 @@ const PREFIX: &str = "spark-local-dir-";
 pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     let conf = context.conf();
     let mounts = draft.container.get("volumeMounts").and_then(Value::as_array);
-    let own = mounts
+    let mounted = mounts
         .into_iter()
         .flatten()
         .filter(|mount| mount.get("name").and_then(Value::as_str).is_some_and(|name| name.starts_with(PREFIX)));
-    let own: Vec<String> =
-        own.filter_map(|mount| mount.get("mountPath").and_then(Value::as_str)).map(str::to_owned).collect();
-    if !own.is_empty() {
-        draft.env("SPARK_LOCAL_DIRS", &own.join(","));
+    let mounted: Vec<String> =
+        mounted.filter_map(|mount| mount.get("mountPath").and_then(Value::as_str)).map(str::to_owned).collect();
+    if !mounted.is_empty() {
+        draft.env("SPARK_LOCAL_DIRS", &mounted.join(","));
         return Ok(());
     }
     let default = format!("/var/data/spark-{}", context.unique.uuid(0));

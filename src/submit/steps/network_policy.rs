@@ -10,13 +10,13 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
     if !context.is_since(4, 2) {
         return Ok(());
     }
-    let own = json!({labels::APP_SELECTOR: context.app_id});
+    let selector = json!({labels::APP_SELECTOR: context.app_id});
     draft.resources.push(json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-        "metadata": {"name": format!("{}-policy", context.prefix), "namespace": context.namespace(), "labels": own},
+        "metadata": {"name": format!("{}-policy", context.prefix), "namespace": context.namespace(), "labels": selector},
         "spec": {
             "podSelector": {"matchLabels": {labels::ROLE: labels::ROLE_EXECUTOR, labels::APP_SELECTOR: context.app_id}},
-            "ingress": [{"from": [{"podSelector": {"matchLabels": own}}]}],
+            "ingress": [{"from": [{"podSelector": {"matchLabels": selector}}]}],
         },
     }));
     Ok(())

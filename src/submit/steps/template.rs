@@ -58,7 +58,7 @@ pub(crate) fn load(context: &Context<'_>) -> Result<Draft> {
     let at = named.unwrap_or(0);
     for (number, container) in containers.into_iter().enumerate() {
         match container {
-            Value::Object(own) if number == at => draft.container = own,
+            Value::Object(container) if number == at => draft.container = container,
             other => crate::draft::push(&mut draft.spec, "containers", other),
         }
     }

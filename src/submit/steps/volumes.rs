@@ -34,8 +34,8 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
         draft.mount(mount);
         let source = match volume.source {
             Source::Claim { name, storage_class, size, labels, annotations } => {
-                let own = format!("{}-pvc-{at}", pod_of_claims(context));
-                let name = name.replace(ON_DEMAND, &own);
+                let claim = format!("{}-pvc-{at}", pod_of_claims(context));
+                let name = name.replace(ON_DEMAND, &claim);
                 if let (Some(class), Some(size)) = (storage_class, size) {
                     draft.resources.push(claim(context, &name, (&class, &size), labels, annotations)?);
                 }
@@ -174,9 +174,9 @@ fn source<'c>(
             return Map::new();
         }
         let prefix = format!("{base}{what}.");
-        let its =
+        let volumes =
             all.iter().filter_map(|(key, value)| Some((key.strip_prefix(prefix.as_str())?.to_owned(), json!(value))));
-        its.collect()
+        volumes.collect()
     };
     Ok(match kind {
         "hostPath" => Source::Other(json!({"hostPath": {

@@ -74,16 +74,16 @@ impl DriverStatus {
         let owned = |path: &[&str]| Some(text(&value, path)).filter(|text| !text.is_empty()).map(str::to_owned);
         let namespace = owned(&["metadata", "namespace"])?;
         let name = owned(&["metadata", "name"])?;
-        let own = pod.spark_container();
+        let spark = pod.spark_container();
         let container =
-            pod.container_names().find(|name| *name == own).or(pod.container_names().next()).map(str::to_owned);
+            pod.container_names().find(|name| *name == spark).or(pod.container_names().next()).map(str::to_owned);
         let state = container.as_deref().and_then(|name| state_of(&value, name));
-        let time = |of: &str, key: &str| {
-            let time = text(state?, &[of, key]);
+        let time = |condition: &str, key: &str| {
+            let time = text(state?, &[condition, key]);
             (!time.is_empty()).then(|| time.to_owned())
         };
-        let own = facts.diagnostics.as_ref().and_then(|diagnostics| diagnostics.spark());
-        let exit_code = own.and_then(|container| Some(container.ended()?.code));
+        let status = facts.diagnostics.as_ref().and_then(|diagnostics| diagnostics.spark());
+        let exit_code = status.and_then(|container| Some(container.ended()?.code));
         let of_state = || state.and_then(|state| at(state, &["terminated", "exitCode"])?.as_i64()?.try_into().ok());
         // Only the pod is known.
         let app = AppKey::new(&namespace, facts.selector.as_deref().unwrap_or_default());
@@ -100,7 +100,7 @@ impl DriverStatus {
             started: time("running", "startedAt").or_else(|| time("terminated", "startedAt")),
             finished: time("terminated", "finishedAt"),
             exit_code: exit_code.or_else(of_state),
-            restarts: own.map_or(0, |container| container.restarts),
+            restarts: status.map_or(0, |container| container.restarts),
             why: facts.why(not_scheduled).or_else(|| {
                 let is_starting = facts.phase == DriverPhase::Pending && !facts.deleting;
                 is_starting.then(|| facts.scheduling.awaited(facts.node.as_deref()))

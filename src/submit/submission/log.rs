@@ -48,7 +48,7 @@ type Key = (Timestamp, u64);
 /// So many lines are remembered however old they are: the clock of a node may be set back.
 const REMEMBERED: usize = 10_000;
 /// At most so many are remembered of one second.
-const MOST: usize = 1 << 20;
+const MAX: usize = 1 << 20;
 
 /// The position in a log whose lines begin with their times (`timestamps=true`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl LogPosition {
         self.recent.push_back(key);
         let since = whole_second(time);
         let is_old = |key: &Key| key.0 < since;
-        while self.recent.len() > MOST || (self.recent.len() > REMEMBERED && self.recent.front().is_some_and(is_old)) {
+        while self.recent.len() > MAX || (self.recent.len() > REMEMBERED && self.recent.front().is_some_and(is_old)) {
             self.recent.pop_front();
         }
         LogLine::New(text)

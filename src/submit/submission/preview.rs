@@ -54,12 +54,12 @@ impl Preview {
     }
 
     /// Why the gang will never fit a queue with this limit; `None` if it fits, as far as the limit says.
-    pub fn never_fits(&self, most: &ResourceList) -> Option<String> {
+    pub fn never_fits(&self, max: &ResourceList) -> Option<String> {
         let together = self.together();
         let over: Vec<String> = together
             .iter()
             .filter_map(|(name, amount)| {
-                let limit = most.get(name).filter(|limit| amount > *limit)?;
+                let limit = max.get(name).filter(|limit| amount > *limit)?;
                 Some(format!("{amount} {name}, and the queue has at most {limit}"))
             })
             .collect();
@@ -182,7 +182,7 @@ fn decided(pod: &Value, user: &Value, snapshot: &Snapshot, policies: &Policies) 
     let body = review.to_string();
     let pruned = admission::prune_for_validation(body.as_bytes());
     let read = admission::parse(&pruned).map_err(|error| error.to_string())?;
-    let context = ValidationContext { snapshot, own: None, settled: true };
+    let context = ValidationContext { snapshot, own_account: None, settled: true };
     let validation = admission::validate(&read, policies, context);
     let findings = validation.findings.iter().map(|(reason, text)| format!("{reason}: {text}"));
     if validation.is_allowed() {

@@ -101,8 +101,8 @@ impl Tracker {
     }
 
     /// Keeps at most so many drivers whose pods do not exist any more: those that were deleted last.
-    pub fn forget_gone(&mut self, most: usize) {
-        while self.gone.len() > most {
+    pub fn forget_gone(&mut self, max: usize) {
+        while self.gone.len() > max {
             let Some(uid) = self.gone.pop_front() else { return };
             self.is_gone.remove(&uid);
             self.drivers.remove(&uid);

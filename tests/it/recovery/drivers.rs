@@ -168,15 +168,15 @@ fn step_visits_a_bounded_number_of_executors_of_applications_with_views() {
         }
     }
     scene.run(180);
-    scene.most_plans = 0;
+    scene.max_plans = 0;
     // Wherever the times of views and rounds are.
     for _ in 0..12 {
         scene.harness.controller.requeue_all();
         scene.run(35);
         // Rounds of three of them are more than a step may visit; one plan more has no round.
-        assert!(scene.most_plans <= 4, "{}", scene.most_plans);
+        assert!(scene.max_plans <= 4, "{}", scene.max_plans);
     }
-    assert!(scene.most_plans >= 3, "the bound has ended a step");
+    assert!(scene.max_plans >= 3, "the bound has ended a step");
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(super) struct Scene {
     /// How many pods rules would have deleted, were deletions not off.
     pub(super) withheld: BTreeMap<RecoveryRule, u32>,
     /// The most plans in one step.
-    pub(super) most_plans: usize,
+    pub(super) max_plans: usize,
     /// All actions so far, with their time in seconds.
     pub(super) actions: Vec<(u64, Action)>,
 }
@@ -55,7 +55,7 @@ impl Scene {
             not_confirmed: vec![],
             obeys: false,
             withheld: BTreeMap::new(),
-            most_plans: 0,
+            max_plans: 0,
             actions: Vec::new(),
         }
     }
@@ -75,7 +75,7 @@ impl Scene {
     pub(super) fn run(&mut self, seconds: u64) {
         for _ in 0..seconds {
             let effects = self.harness.step_after(1);
-            self.most_plans = self.most_plans.max(effects.plans);
+            self.max_plans = self.max_plans.max(effects.plans);
             for (rule, count) in &effects.withheld {
                 *self.withheld.entry(*rule).or_default() += count;
             }

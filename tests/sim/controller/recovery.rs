@@ -394,11 +394,11 @@ impl Sim {
         let all: Vec<_> = self.recovered.iter().filter(|(_, _, _, at)| lately(at)).cloned().collect();
         let own = |of: &&(Process, usize, RecoveryRule, Duration)| of.0 == process;
         let same = |of: &&(Process, usize, RecoveryRule, Duration)| (of.1, of.2) == (pod.app, rule);
-        let most = |count: u32| usize::try_from(count).unwrap();
-        if all.iter().filter(own).filter(same).count() >= most(APPLICATION_BUDGET)
-            || all.iter().filter(own).count() >= most(CLUSTER_BUDGET)
-            || all.iter().filter(same).count() >= most(2 * APPLICATION_BUDGET)
-            || all.len() >= most(2 * CLUSTER_BUDGET)
+        let max = |count: u32| usize::try_from(count).unwrap();
+        if all.iter().filter(own).filter(same).count() >= max(APPLICATION_BUDGET)
+            || all.iter().filter(own).count() >= max(CLUSTER_BUDGET)
+            || all.iter().filter(same).count() >= max(2 * APPLICATION_BUDGET)
+            || all.len() >= max(2 * CLUSTER_BUDGET)
         {
             return self.violate("budgets hold", format!("{who}: {all:?}"));
         }

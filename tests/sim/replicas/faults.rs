@@ -29,8 +29,8 @@ impl SimCluster {
     pub fn delay_watches(&mut self) {
         let Some(one) = self.pick_replica() else { return };
         // Sometimes longer than a new leader waits before it trusts its watch.
-        let most = if self.rng.once_in(4) { 120 } else { 20 };
-        let late = Duration::from_secs(1 + self.rng.below(most));
+        let max = if self.rng.once_in(4) { 120 } else { 20 };
+        let late = Duration::from_secs(1 + self.rng.below(max));
         let flow = *self.rng.pick(&[Flow::Late(late), Flow::Late(late), Flow::Hung, Flow::Lossy]);
         let until = Instant::now() + Duration::from_secs(5 + self.rng.below(60));
         let connection = self.replicas[&one].connection.clone();

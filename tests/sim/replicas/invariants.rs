@@ -463,7 +463,7 @@ fn check_requests(cluster: &SimCluster, wrong: &mut Vec<String>) {
             let known = MAX_PER_MINUTE
                 .iter()
                 .find(|(prefix, _)| what.starts_with(prefix))
-                .map_or(MAX_POD_GETS, |(_, most)| *most);
+                .map_or(MAX_POD_GETS, |(_, max)| *max);
             let busiest = max_in_window(times, Duration::from_secs(60));
             if busiest > known {
                 wrong.push(format!("{busiest} × {what} in a minute, expected at most {known}"));
@@ -506,9 +506,9 @@ fn check_fault_free_phase(cluster: &SimCluster, wrong: &mut Vec<String>) {
         // A read of the pod may show only the last of several exits during an interruption.
         let may_merge = executor.former.iter().any(|former| was_cut(cluster, former.exited));
         let is_any = by_phase || !is_known || may_merge;
-        let (most, least) = (executor.exit_count(), if is_any { 0 } else { executor.exit_count() });
-        if !(least..=most).contains(&reports.len()) || reports.iter().any(|report| report.possibly_reported) {
-            wrong.push(format!("{} exited {most} times without faults, reported: {reports:?}", executor.name));
+        let (max, least) = (executor.exit_count(), if is_any { 0 } else { executor.exit_count() });
+        if !(least..=max).contains(&reports.len()) || reports.iter().any(|report| report.possibly_reported) {
+            wrong.push(format!("{} exited {max} times without faults, reported: {reports:?}", executor.name));
         }
         if by_phase || may_merge {
             continue;

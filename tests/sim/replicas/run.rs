@@ -163,7 +163,7 @@ fn of_two_replicas_that_write_an_expired_lease_one_leads() {
 
 /// Two replicas find the Lease of a dead leader expired, and write it at the same time.
 pub fn check_race() {
-    let (most, last) = with_one_replica(async |cluster| {
+    let (max, last) = with_one_replica(async |cluster| {
         cluster.start_replica();
         cluster.start_replica();
         until("a replica leads", || cluster.replicas[&0].leads()).await;
@@ -172,15 +172,15 @@ pub fn check_race() {
             connection.set_slow("PUT leases", Duration::from_millis(500));
         }
         drop(cluster.replicas.remove(&0)); // It is killed.
-        let (mut most, mut last) = (0, 0);
+        let (mut max, mut last) = (0, 0);
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_millis(100)).await;
             last = cluster.replicas.values().filter(|replica| replica.leads()).count();
-            most = most.max(last);
+            max = max.max(last);
         }
-        (most, last)
+        (max, last)
     });
-    assert_eq!((most, last), (1, 1));
+    assert_eq!((max, last), (1, 1));
 }
 
 /// Runs a scenario with one replica that polls every 5 s.

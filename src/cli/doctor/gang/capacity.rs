@@ -36,15 +36,15 @@ pub(super) fn pick(
     for node in usable {
         let name = text(node, &["metadata", "name"]);
         let here = || pods.iter().filter(move |pod| text(pod, &["spec", "nodeName"]) == name && !is_over(pod));
-        let of = |pod: &Value| at(pod, &["spec", "priority"]).and_then(Value::as_i64).unwrap_or(0);
-        if priority.is_some_and(|priority| here().any(|pod| of(pod) < priority)) {
+        let priority_of = |pod: &Value| at(pod, &["spec", "priority"]).and_then(Value::as_i64).unwrap_or(0);
+        if priority.is_some_and(|priority| here().any(|pod| priority_of(pod) < priority)) {
             evicting += 1;
             continue;
         }
         let allocatable = text(node, &["status", "allocatable", "cpu"]).parse().unwrap_or(Quantity::ZERO);
         let free = here().fold(allocatable, |free, pod| free.minus(cpu_of(pod)));
         let free = u64::try_from(free.times(1000).whole_units()).unwrap_or(0);
-        if best.as_ref().is_none_or(|(most, _)| free > *most) {
+        if best.as_ref().is_none_or(|(max, _)| free > *max) {
             best = Some((free, text(node, &["metadata", "labels", HOSTNAME]).to_owned()));
         }
     }

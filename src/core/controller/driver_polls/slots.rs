@@ -38,12 +38,12 @@ impl Slots {
 
     /// Begins a poll of this driver, or lets it wait until one of its namespace finishes.
     pub(super) fn begin(&mut self, key: DriverViewKey) -> Option<DriverViewKey> {
-        let of = self.namespaces.entry(key.app.namespace().to_owned()).or_default();
-        if of.running >= MAX_OF_NAMESPACE {
-            of.waiting.push_back(key);
+        let namespace = self.namespaces.entry(key.app.namespace().to_owned()).or_default();
+        if namespace.running >= MAX_OF_NAMESPACE {
+            namespace.waiting.push_back(key);
             return None;
         }
-        of.running += 1;
+        namespace.running += 1;
         self.running += 1;
         Some(key)
     }
@@ -52,29 +52,29 @@ impl Slots {
     pub(super) fn begin_waiting(&mut self) -> Option<DriverViewKey> {
         // The namespaces take turns.
         let last = self.last.take().unwrap_or_default();
-        let is_ready = |of: &Namespace| !of.waiting.is_empty() && of.running < MAX_OF_NAMESPACE;
+        let is_ready = |namespace: &Namespace| !namespace.waiting.is_empty() && namespace.running < MAX_OF_NAMESPACE;
         let after = (Bound::Excluded(last.as_str()), Bound::Unbounded);
-        let next = self.namespaces.range::<str, _>(after).chain(self.namespaces.iter()).find(|(_, of)| is_ready(of));
+        let next = self.namespaces.range::<str, _>(after).chain(self.namespaces.iter()).find(|(_, namespace)| is_ready(namespace));
         let name = next.map(|(name, _)| name.clone());
         self.last = name.clone().or(Some(last));
-        let of = self.namespaces.get_mut(&name?)?;
-        let key = of.waiting.pop_front()?;
-        of.running += 1;
+        let namespace = self.namespaces.get_mut(&name?)?;
+        let key = namespace.waiting.pop_front()?;
+        namespace.running += 1;
         self.running += 1;
         Some(key)
     }
 
     /// Whether a driver that has waited can be polled.
     pub(super) fn is_next_ready(&self) -> bool {
-        self.has_free() && self.namespaces.values().any(|of| !of.waiting.is_empty() && of.running < MAX_OF_NAMESPACE)
+        self.has_free() && self.namespaces.values().any(|namespace| !namespace.waiting.is_empty() && namespace.running < MAX_OF_NAMESPACE)
     }
 
     /// A poll finished.
     pub(super) fn finished(&mut self, key: &DriverViewKey) {
         self.running = self.running.saturating_sub(1);
-        if let Some(of) = self.namespaces.get_mut(key.app.namespace()) {
-            of.running = of.running.saturating_sub(1);
-            if of.running == 0 && of.waiting.is_empty() {
+        if let Some(namespace) = self.namespaces.get_mut(key.app.namespace()) {
+            namespace.running = namespace.running.saturating_sub(1);
+            if namespace.running == 0 && namespace.waiting.is_empty() {
                 self.namespaces.remove(key.app.namespace());
             }
         }
@@ -93,13 +93,13 @@ impl ViewMemory {
     /// Keeps a view of this many bytes instead of an earlier one. False if there is no memory for it: then neither is kept.
     pub(super) fn keep(&mut self, key: &DriverViewKey, bytes: usize) -> bool {
         self.release(key);
-        let of = self.namespaces.get(key.app.namespace()).copied().unwrap_or_default();
-        if self.total + bytes > MAX_MEMORY || of + bytes > MAX_MEMORY_OF_NAMESPACE {
+        let taken = self.namespaces.get(key.app.namespace()).copied().unwrap_or_default();
+        if self.total + bytes > MAX_MEMORY || taken + bytes > MAX_MEMORY_OF_NAMESPACE {
             return false;
         }
         self.total += bytes;
         self.views.insert(key.clone(), bytes);
-        self.namespaces.insert(key.app.namespace().to_owned(), of + bytes);
+        self.namespaces.insert(key.app.namespace().to_owned(), taken + bytes);
         true
     }
 
@@ -107,9 +107,9 @@ impl ViewMemory {
     pub(super) fn release(&mut self, key: &DriverViewKey) {
         let Some(bytes) = self.views.remove(key) else { return };
         self.total = self.total.saturating_sub(bytes);
-        if let Some(of) = self.namespaces.get_mut(key.app.namespace()) {
-            *of = of.saturating_sub(bytes);
-            if *of == 0 {
+        if let Some(taken) = self.namespaces.get_mut(key.app.namespace()) {
+            *taken = taken.saturating_sub(bytes);
+            if *taken == 0 {
                 self.namespaces.remove(key.app.namespace());
             }
         }

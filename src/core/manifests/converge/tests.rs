@@ -470,7 +470,7 @@ fn deleted_or_changed_object_is_restored_with_growing_pauses() {
     // Long after, a new beginning.
     cluster.wait(600);
     cluster.objects.clear();
-    // Everything at once; the binding follows its policy.
+    // Everything in one step; the binding follows its policy.
     let plan = Memory::plan(&mut cluster.memory, &[], &wanted, cluster.now);
     assert_eq!(plan.writes.len(), 3, "{:?}", plan.writes);
     plan.writes.iter().for_each(|write| cluster.write(write));

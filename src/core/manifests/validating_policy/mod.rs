@@ -10,7 +10,7 @@
 //! Each knows all policies of the file, and judges the pods whose policies have its mode. If an update moves a pod to a policy of
 //! another mode, the stricter of both judges it.
 //!
-//! Several objects are not written at once. So a new policy file becomes a new set of objects beside the old one, in the other of
+//! Several objects cannot be written in one step. So a new policy file becomes a new set of objects beside the old one, in the other of
 //! two [slots](Slot); the old set is deleted when the new one is in force ([`converge`](super::converge)).
 //!
 //! The `failurePolicy` is `Fail`. With `Ignore`, a tenant could pass by making an expression fail. Every expression is total:

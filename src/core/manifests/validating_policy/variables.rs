@@ -35,8 +35,8 @@ fn applies(all: &[&Policy], mode: Validate) -> String {
     let indices = |of: &dyn Fn(Validate) -> bool| -> Vec<usize> {
         all.iter().enumerate().filter(|(_, policy)| of(policy.validate)).map(|(number, _)| number).collect()
     };
-    let (own, stricter) = (indices(&|other| other == mode), indices(&|other| other > mode));
-    if own.len() == all.len() {
+    let (of_mode, stricter) = (indices(&|other| other == mode), indices(&|other| other > mode));
+    if of_mode.len() == all.len() {
         return "true".to_owned();
     }
     if !depends_on_pod_labels(all) {
@@ -212,8 +212,8 @@ fn allowed(policy: &Policy) -> String {
 /// The longest queue that is compared with patterns of this length. The cost of a match (cel-go, `checker/cost.go`): a tenth of the
 /// text's length times a quarter of the expression's.
 fn longest_queue(regex: usize) -> usize {
-    let most = MAX_MATCH_COST / regex.div_ceil(4).max(1) * 10;
-    most.clamp(63, Pattern::MAX_MATCHED)
+    let max = MAX_MATCH_COST / regex.div_ceil(4).max(1) * 10;
+    max.clamp(63, Pattern::MAX_MATCHED)
 }
 
 /// Keys that a scheduler reads from the pods that name it, under a further condition; any policy may give it another name.

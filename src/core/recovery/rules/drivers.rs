@@ -107,7 +107,7 @@ fn has_executors(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &Arc<Dr
     if driver.phase != DriverPhase::Running {
         return false;
     }
-    // Any tenant can label any number of pods as the driver: only one that may have executors looks at them.
+    // Any tenant can label any number of pods as the driver: executors are read only for one that may have some.
     let may_have = |set: &ExecutorSet<'_>| {
         let is_related = |counts: &TemplateCounts| counts.undeleted > 0 && is_related(driver, counts.creator());
         set.counts.iter().any(|counts| is_related(counts))

@@ -45,13 +45,13 @@ pub fn of_group(
     state: &mut RecoveryState,
 ) -> Verdict {
     let sets = of.all(context.input);
-    let own = || sets.clone().flat_map(|set| &set.counts).filter(|counts| is_named(key, &counts.template.scheduling));
-    let members: usize = own().map(|counts| counts.undeleted).sum();
-    let pending: usize = own().map(|counts| counts.pending).sum();
+    let members_of = || sets.clone().flat_map(|set| &set.counts).filter(|counts| is_named(key, &counts.template.scheduling));
+    let members: usize = members_of().map(|counts| counts.undeleted).sum();
+    let pending: usize = members_of().map(|counts| counts.pending).sum();
     let is_used = members > 0 || reserves(group);
     let applies = is_used && waits_again(group) && pending == 0 && !context.is_off(RULE);
     let Some(phase) = waits_in(group).filter(|_| applies) else {
-        state.group_is_well(key);
+        state.clear_group(key);
         return Verdict::Nothing;
     };
     let since = state.group_waits_since(key, context.now.at);

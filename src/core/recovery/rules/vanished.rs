@@ -59,7 +59,7 @@ pub fn of_view(
     })
 }
 
-/// What the driver notices by itself (`ExecutorPodsLifecycleManager`, step 7 of `docs/spark.md#lifecycle-manager`).
+/// What the driver detects without spark-usher (`ExecutorPodsLifecycleManager`, step 7 of `docs/spark.md#lifecycle-manager`).
 fn what_spark_notices(conf: &LifecycleConf) -> String {
     format!(
         "a driver notices that by its watch, or at the latest by a poll within {} \

@@ -272,7 +272,7 @@ fn driver_poll() -> Box<DriverPoll> {
         key: DriverViewKey { app, driver: Creator::of_pod("d", "du") },
         pod: PodKey::new("n", "d"),
         uid: "u".into(),
-        most_rows: 1_000_000,
+        max_rows: 1_000_000,
         reads_conf: false,
         address: "10.0.0.5".into(),
         ui: usher_spark::conf::Ui::default(),

@@ -57,7 +57,7 @@ fn poll_at(port: u16) -> DriverPoll {
         key: DriverViewKey { app: AppKey::new("default", "spark-1"), driver: Creator::of_pod("d", "u") },
         pod: PodKey::new("default", "d"),
         uid: "u".into(),
-        most_rows: 1_000_000,
+        max_rows: 1_000_000,
         reads_conf: false,
         address: "127.0.0.1".into(),
         ui: Ui { port, ..Ui::default() },
@@ -254,7 +254,7 @@ async fn answer_with_more_rows_than_the_application_can_have_is_refused() {
             move |path| if path.starts_with("/api") { answer(200, body) } else { answer(200, METRICS) },
         );
         let poll = poll_at(port.await);
-        let limited = DriverPoll { most_rows: 50, port: Some(poll.ui.port), ..poll };
+        let limited = DriverPoll { max_rows: 50, port: Some(poll.ui.port), ..poll };
         let answer = polled(&limited, Duration::from_secs(10)).await;
         assert_eq!(answer == failed(PollError::TooLarge), is_refused, "{count}");
         assert_eq!(matches!(answer, DriverAnswer::View { .. }), !is_refused, "{count}");

@@ -17,7 +17,7 @@ use usher_net::telemetry::registry::Registry;
 
 const POLICY: &str = "policies: [{name: a, validate: Enforce}]";
 
-/// What an API server answers instead: by method, path and query. With the code 0 what is listed changes at once.
+/// What an API server answers instead: by method, path and query. With the code 0 what is listed changes immediately.
 type Fault = Box<dyn FnMut(&str, &str) -> Option<(u16, String)> + Send>;
 
 /// An API server with admission policies, which records its requests.
@@ -211,7 +211,7 @@ async fn nothing_is_written_where_a_kind_is_not_served_and_an_old_cluster_needs_
 #[tokio::test(start_paused = true)]
 async fn watches_that_end_and_changes_of_other_installations_cause_no_loop() {
     let replica = Replica::leading();
-    // Without a fault, watches end at once.
+    // Without a fault, watches end immediately.
     seconds(60).await;
     let lists = replica.requests("GET").len();
     assert!(lists < 60, "{lists} reads in a minute");
