@@ -49,7 +49,7 @@ const LIVEZ_MS: f64 = 50.0;
 /// The two bodies of this size that take the longest in this process, with the time in milliseconds.
 fn worst(size: usize) -> Vec<(&'static str, Vec<u8>, f64)> {
     let (snapshot, policies) = (Snapshot::default(), Policies::default());
-    let context = ValidationContext { snapshot: &snapshot, own: None, settled: true };
+    let context = ValidationContext { snapshot: &snapshot, own_account: None, settled: true };
     let mut all: Vec<(&'static str, Vec<u8>, f64)> = crafted(size)
         .into_iter()
         .map(|(what, body)| {

@@ -168,7 +168,7 @@ fn main() {
     let state = ReviewState {
         snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
         policies: Arc::new(ArcSwap::new(config::from_text(POLICY).unwrap().policies)),
-        own: Arc::default(),
+        own_account: Arc::default(),
         changed: Arc::default(),
         settle: Duration::ZERO,
     };

@@ -152,7 +152,7 @@ fn events(recorded: &Recorded, apps: usize, stalled: bool) -> f64 {
     1e9 / each
 }
 
-/// Feeds the whole controller as fast as it accepts events, with exits, plans and lookups, as `cluster::controller` drives it.
+/// Feeds the whole controller as fast as it accepts events, with exits, plans and lookups, as `cluster::event_loop` drives it.
 fn controller_throughput(recorded: &Recorded, apps: usize) -> f64 {
     let mut trace = Trace::new(recorded, apps, false);
     let mut harness = Harness::open(trace.beginning());

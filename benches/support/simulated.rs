@@ -1,4 +1,4 @@
-//! A controller in simulated time, driven as `cluster::controller` drives it: up to 128 events and one step, whose longest is the
+//! A controller in simulated time, driven as `cluster::event_loop` drives it: up to 128 events and one step, whose longest is the
 //! longest time that the controller's task is busy without a pause.
 
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::driver_table::painted;
-use super::live::{self, View};
+use super::live::{self, LiveView};
 use super::output::{OK, Output, aligned, block_on, failed, has_colors, one_line, size};
 use super::query::{Found, Source};
 use usher_net::runtime::clock;
@@ -81,7 +81,7 @@ fn watch(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8
             }
             Output::Text | Output::Wide => shown.extend(lines(&apps, args)),
         }
-        Ok(View { content, lines: shown })
+        Ok(LiveView { content, lines: shown })
     };
     block_on(async { Ok(live::show(period, args.output.is_text(), view, out, err).await) })
         .unwrap_or_else(|error| Err(io::Error::other(error)))

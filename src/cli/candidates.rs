@@ -80,7 +80,12 @@ impl Place {
     /// Those of the cluster; those that the contexts of the kubeconfig name, if the account may not list them.
     fn namespaces(&self) -> Vec<String> {
         self.within_time(async |cluster| Ok(labelled::names::<Namespace>(&cluster.client).await?)).unwrap_or_else(
-            || client::contexts(self.server.kubeconfig.as_deref()).into_iter().filter_map(|(_, namespace)| namespace).collect(),
+            || {
+                client::contexts(self.server.kubeconfig.as_deref())
+                    .into_iter()
+                    .filter_map(|(_, namespace)| namespace)
+                    .collect()
+            },
         )
     }
 

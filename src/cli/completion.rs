@@ -86,7 +86,7 @@ fn candidates(command: Command, words: Vec<OsString>, folder: &Path) -> String {
     }
     let is_incomplete = |word: &OsStr| word.to_string_lossy().ends_with(['=', '/']);
     let all_incomplete = !shown.is_empty() && shown.iter().all(|candidate| is_incomplete(candidate.get_value()));
-    let directive = if go_on { NO_SPACE | NO_FILES } else { NO_FILES };
+    let directive = if all_incomplete { NO_SPACE | NO_FILES } else { NO_FILES };
     text + &format!(":{directive}\n")
 }
 

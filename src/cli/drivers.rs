@@ -39,7 +39,9 @@ impl Which {
         let ids: Vec<SubmissionId> = self.ids.iter().map(|id| SubmissionId::parse(id)).collect::<Result<_, _>>()?;
         let given = |id: &SubmissionId| Some((id.namespace.clone()?, self.namespace.clone()?));
         match ids.iter().filter_map(given).find(|(of_id, other)| of_id != other) {
-            Some((of_id, other)) => Err(format!("expected one namespace: the id says {of_id}, --namespace says {other}")),
+            Some((of_id, other)) => {
+                Err(format!("expected one namespace: the id says {of_id}, --namespace says {other}"))
+            }
             None => Ok(ids),
         }
     }

@@ -19,7 +19,7 @@ use usher_spark::role::Role;
 use usher_spark::time::whole_second;
 use usher_submit::api::driver_log::{self, LogItem};
 use usher_submit::api::drivers::{Seen, Selection};
-use usher_submit::submission::{self, Change, DriverStatus, LogStage, Outcome, Tracker};
+use usher_submit::submission::{self, Change, DriverStatus, LogStage, Tracker, WatchOutcome};
 
 /// What is shown, and how.
 pub(super) struct Follow<'f> {
@@ -52,7 +52,7 @@ pub(super) enum Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The drivers have ended, and how.
-    Outcome(Outcome),
+    WatchOutcome(WatchOutcome),
     /// A signal arrived.
     Interrupted,
 }
@@ -62,10 +62,10 @@ impl Ended {
     pub(super) fn code(self, as_spark: bool) -> u8 {
         match self {
             Ended::Interrupted => INTERRUPTED,
-            Ended::Outcome(_) if as_spark => OK,
-            Ended::Outcome(Outcome::Succeeded) => OK,
-            Ended::Outcome(Outcome::Failed) => DRIVER_FAILED,
-            Ended::Outcome(Outcome::Deleted) => DRIVER_DELETED,
+            Ended::WatchOutcome(_) if as_spark => OK,
+            Ended::WatchOutcome(WatchOutcome::Succeeded) => OK,
+            Ended::WatchOutcome(WatchOutcome::Failed) => DRIVER_FAILED,
+            Ended::WatchOutcome(WatchOutcome::Deleted) => DRIVER_DELETED,
         }
     }
 }
@@ -77,7 +77,7 @@ pub(super) async fn follow(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<Ended> {
-    let mut view = View::new(&follow);
+    let mut view = DriversView::new(&follow);
     let mut log: Option<BoxStream<'static, LogItem>> = None;
     if let Some(driver) = follow.until.iter().flatten().next().filter(|_| follow.log) {
         let (stage, lines) = driver_log::lines(follow.client, driver);
@@ -97,7 +97,7 @@ pub(super) async fn follow(
         let ended = view.outcome();
         if let Some(outcome) = ended.filter(|_| log.is_none()) {
             view.end(out, err)?;
-            return Ok(Ended::Outcome(outcome));
+            return Ok(Ended::WatchOutcome(outcome));
         }
         let line = async {
             match &mut log {
@@ -107,8 +107,8 @@ pub(super) async fn follow(
         };
         tokio::select! {
             biased;
-            // How the drivers ended may be known: only the log goes on.
-            () = interrupt.wait() => return Ok(ended.map_or(Ended::Interrupted, Ended::Outcome)),
+            // How the drivers ended may be known: only the log continues.
+            () = interrupt.wait() => return Ok(ended.map_or(Ended::Interrupted, Ended::WatchOutcome)),
             event = seen.next() => match event {
                 Some(event) => view.see(event, out, err)?,
                 // A watch has no end.
@@ -126,7 +126,7 @@ pub(super) async fn follow(
 /// So many drivers that were deleted stay in the view of a pattern.
 const MAX_GONE: usize = 100;
 
-struct View {
+struct DriversView {
     tracker: Tracker,
     form: Form,
     /// The uids of the drivers with whose end it ends.
@@ -140,10 +140,10 @@ struct View {
     has_colors: bool,
 }
 
-impl View {
-    fn new(follow: &Follow<'_>) -> View {
+impl DriversView {
+    fn new(follow: &Follow<'_>) -> DriversView {
         let uids = |until: &Vec<DriverStatus>| until.iter().map(|driver| driver.uid.clone()).collect();
-        View {
+        DriversView {
             tracker: Tracker::default(),
             form: follow.form,
             until: follow.until.as_ref().map(uids),
@@ -155,7 +155,7 @@ impl View {
     }
 
     /// How the awaited drivers ended, once all have.
-    fn outcome(&self) -> Option<Outcome> {
+    fn outcome(&self) -> Option<WatchOutcome> {
         self.tracker.outcome(self.until.as_ref()?.iter().map(String::as_str))
     }
 
@@ -193,7 +193,7 @@ impl View {
             }
             Seen::Interrupted { message, is_denied: true } => anyhow::bail!("{message}"),
             Seen::Interrupted { message, .. } => {
-                // Why it goes on changes: an API server that starts again may have other certificates.
+                // The error may change while it retries: an API server that starts again may have other certificates.
                 if self.problem.as_ref() != Some(&message) && self.form != Form::Table {
                     writeln!(err, "warning: not up to date, trying again: {}", one_line(&message))?;
                 }
@@ -300,7 +300,7 @@ impl View {
         let old = self.problem.as_ref().map(|why| format!("; not up to date, trying again: {}", one_line(why)));
         let status = format!("{}; Ctrl-C ends{}", time(now), old.unwrap_or_default());
         let shown = self.tracker.drivers().map(|(driver, outcome)| match outcome {
-            Some(Outcome::Deleted) => (driver, "deleted"),
+            Some(WatchOutcome::Deleted) => (driver, "deleted"),
             _ => (driver, driver.state),
         });
         let mut all: Vec<(&DriverStatus, &str)> = shown.collect();
@@ -402,9 +402,9 @@ mod tests {
     #[test]
     fn exit_code_says_how_the_driver_ended() {
         for (ended, code, sparks) in [
-            (Ended::Outcome(Outcome::Succeeded), 0, 0),
-            (Ended::Outcome(Outcome::Failed), 3, 0),
-            (Ended::Outcome(Outcome::Deleted), 4, 0),
+            (Ended::WatchOutcome(WatchOutcome::Succeeded), 0, 0),
+            (Ended::WatchOutcome(WatchOutcome::Failed), 3, 0),
+            (Ended::WatchOutcome(WatchOutcome::Deleted), 4, 0),
             (Ended::Interrupted, 130, 130),
         ] {
             assert_eq!((ended.code(false), ended.code(true)), (code, sparks));

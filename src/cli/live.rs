@@ -9,7 +9,7 @@ use usher_net::runtime::shutdown::Signals;
 use usher_spark::text::first_line;
 
 /// What is shown.
-pub(super) struct View {
+pub(super) struct LiveView {
     /// Differs if something other than the time has changed.
     pub(super) content: String,
     /// For people; a line has no line breaks.
@@ -21,13 +21,13 @@ pub(super) struct View {
 pub(super) async fn show(
     period: Duration,
     in_place: bool,
-    mut read: impl AsyncFnMut() -> anyhow::Result<View>,
+    mut read: impl AsyncFnMut() -> anyhow::Result<LiveView>,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<u8> {
     let mut signals = Signals::listen().map_err(io::Error::other)?;
     let in_place = in_place && is_screen();
-    let mut last: Option<View> = None;
+    let mut last: Option<LiveView> = None;
     let mut warned = false;
     loop {
         let read = tokio::select! {

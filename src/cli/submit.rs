@@ -61,8 +61,8 @@ fn kill_or_status(usher: &UsherOptions, id: &str, options: &Options, err: &mut d
         Err(error) => return failed(err, &error),
     };
     let found = usher_submit::settings(options, &env, &LocalFiles);
-    let read =
-        found.and_then(|(conf, warnings)| Ok((usher.server(&conf)?, usher_submit::kill_grace_period(&conf)?, warnings)));
+    let read = found
+        .and_then(|(conf, warnings)| Ok((usher.server(&conf)?, usher_submit::kill_grace_period(&conf)?, warnings)));
     let (server, grace, warnings) = match read {
         Ok(read) => read,
         Err(error) => return unreadable(err, &error),
@@ -71,7 +71,11 @@ fn kill_or_status(usher: &UsherOptions, id: &str, options: &Options, err: &mut d
         writeln!(err, "warning: {}", one_line(&warning))?;
     }
     let which = Which { ids: vec![id.to_owned()], namespace: usher.namespace.clone(), server, ..Which::default() };
-    if usher.kill.is_some() { spark_compatible::kill(&which, grace, err) } else { spark_compatible::status(&which, err) }
+    if usher.kill.is_some() {
+        spark_compatible::kill(&which, grace, err)
+    } else {
+        spark_compatible::status(&which, err)
+    }
 }
 
 pub(super) fn run(
@@ -138,7 +142,12 @@ pub(super) fn run(
     }
 }
 
-async fn submitted(options: Options, usher: UsherOptions, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<u8> {
+async fn submitted(
+    options: Options,
+    usher: UsherOptions,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<u8> {
     let (request, found) = Request::read(options, usher, err).await?;
     let (format, submission) = (request.usher.format, &request.submission);
     let config = request.usher.policy.as_deref().map(super::input::policy_file).transpose();
@@ -232,7 +241,7 @@ impl Request {
         let mut submission = match usher_submit::build(&app, &env, &LocalFiles, version, &unique) {
             Ok(submission) => submission,
             Err(error) => {
-                // They may be why.
+                // Its warnings may explain the error.
                 app.warnings.iter().try_for_each(|warning| writeln!(err, "warning: {}", one_line(warning)))?;
                 return Err(error.into());
             }

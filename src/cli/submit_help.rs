@@ -15,12 +15,12 @@ struct UsherOption {
     help: &'static str,
 }
 
-const fn usher(name: &'static str, value: &'static str, help: &'static str) -> UsherOption {
+const fn option(name: &'static str, value: &'static str, help: &'static str) -> UsherOption {
     UsherOption { name, short: None, value, help }
 }
 
 const USHER_OPTIONS: [UsherOption; 16] = [
-    usher(
+    option(
         DRY_RUN,
         "",
         "Print what would be created, in this order, as a v1 List; nothing is sent, or (server) everything is sent but not stored: \
@@ -28,43 +28,46 @@ const USHER_OPTIONS: [UsherOption; 16] = [
     ),
     UsherOption {
         short: Some('o'),
-        ..usher(
+        ..option(
             OUTPUT,
             "FORMAT",
             "With --dry-run: yaml or json [default: yaml]. Without: text, or json for an event in each line",
         )
     },
-    usher("--follow", "", "Print the driver's log while waiting"),
-    usher(
+    option("--follow", "", "Print the driver's log while waiting"),
+    option(
         "--no-wait",
         "",
         "Do not wait for the end: the same as --conf spark.kubernetes.submission.waitAppCompletion=false",
     ),
-    usher(
+    option(
         "--gang",
         "",
         "Write the number of executors and what one requests on the driver, for the gang that the policy makes",
     ),
-    usher(
+    option(
         "--policy",
         "FILE",
         "Validate the submission against this policy file of spark-usher: print what it does with it; do not submit what it denies, or a \
          gang that never fits its queue, where the scheduler has queues with limits (Volcano)",
     ),
-    usher("--spark-exit-codes", "", "Exit with 0 however the driver ends"),
-    usher("--spark-compatible", "", "The same, and print what spark-submit logs"),
-    usher(
+    option("--spark-exit-codes", "", "Exit with 0 however the driver ends"),
+    option("--spark-compatible", "", "The same, and print what spark-submit logs"),
+    option(
         "--spark-version",
         "VERSION",
         "The Spark in the image, 3.5 to 4.3 [default: the image's tag if it begins with a version, else 4.3.0]",
     ),
-    UsherOption { short: Some('n'), ..usher("--namespace", "NAME", "The same as --conf spark.kubernetes.namespace=NAME") },
-    usher("--kubeconfig", "FILE", "The default is $KUBECONFIG, ~/.kube/config, or the service account of the pod"),
-    usher("--context", "NAME", "Context of the kubeconfig"),
-    usher("--kill", "ID", "Do and print what spark-submit --kill does"),
-    usher("--status", "ID", "Do and print what spark-submit --status does"),
-    usher("--version", "", "Print the version of spark-usher, and for which versions of Spark it submits"),
-    UsherOption { short: Some('h'), ..usher("--help", "", "Print help") },
+    UsherOption {
+        short: Some('n'),
+        ..option("--namespace", "NAME", "The same as --conf spark.kubernetes.namespace=NAME")
+    },
+    option("--kubeconfig", "FILE", "The default is $KUBECONFIG, ~/.kube/config, or the service account of the pod"),
+    option("--context", "NAME", "Context of the kubeconfig"),
+    option("--kill", "ID", "Do and print what spark-submit --kill does"),
+    option("--status", "ID", "Do and print what spark-submit --status does"),
+    option("--version", "", "Print the version of spark-usher, and for which versions of Spark it submits"),
+    UsherOption { short: Some('h'), ..option("--help", "", "Print help") },
 ];
 
 const DRY_RUN: &str = "--dry-run";

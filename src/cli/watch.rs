@@ -83,7 +83,7 @@ async fn watch(
         selection.ids = drivers.iter().filter_map(|driver| SubmissionId::parse(&driver.submission_id).ok()).collect();
         Some(drivers)
     } else {
-        // A watch goes on trying: what it can never do is said before it begins.
+        // A watch retries for ever: what it can never do is reported before it begins.
         find(&selection, &connection).await?;
         None
     };

@@ -38,7 +38,7 @@
 //! | [`nodes`] | which nodes refuse or break executors, and which are suspect |
 //! | [`recovery`] | which executors an application lacks and why, the rules about those in trouble, in rounds, and what they cost |
 //! | [`reconcile`] | the plan for one application: PodGroups, adoption, cleanup, recovery |
-//! | [`recorder`] | aggregation of Events |
+//! | [`event_aggregator`] | aggregation of Events |
 //! | [`controller`] | path B: work queue, lookups, confirmations, poll schedule, rate limit |
 //! | [`config`] | the policy file |
 
@@ -47,6 +47,7 @@ pub mod annotations;
 pub mod config;
 pub mod controller;
 pub mod drivers;
+pub mod event_aggregator;
 pub mod gang;
 pub mod leader;
 pub mod lifecycle;
@@ -57,7 +58,6 @@ pub mod planning;
 pub mod policy;
 pub mod reason;
 pub mod reconcile;
-pub mod recorder;
 pub mod recovery;
 pub mod signature;
 pub mod snapshot;

@@ -106,7 +106,7 @@ async fn loaded(mut file: Kubeconfig, context: Option<&str>) -> anyhow::Result<R
     let used = used_context(&file, context).map(|context| context.cluster.clone());
     let named = file.clusters.iter().find(|named| Some(&named.name) == used.as_ref());
     let proxy_url = named.and_then(|named| named.cluster.as_ref()?.proxy_url.clone()).filter(|proxy| !proxy.is_empty());
-    let proxy_url = proxy_url.map(|proxy_url| proxy::proxy_url(&proxy_url)).transpose()?;
+    let proxy_url = proxy_url.map(|proxy_url| proxy::configured(&proxy_url)).transpose()?;
     for cluster in file.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
         cluster.proxy_url = Some("http://proxy.invalid".to_owned());
     }

@@ -78,22 +78,23 @@ fn is_excluded(server: &Uri, list: &str) -> bool {
             let any = Matcher::builder().all("http://proxy").no(entry).build();
             return address.is_some() && any.intercept(server).is_none();
         }
-        let (host, port) = match entry.rsplit_once(':') {
+        let (excluded, at_port) = match entry.rsplit_once(':') {
             // The other colons of an IPv6 address end no host.
-            Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
+            Some((excluded, at_port)) if !excluded.contains(':') || excluded.ends_with(']') => (excluded, at_port),
             _ => (entry.as_str(), ""),
         };
-        if !port.is_empty() && port.parse() != Ok(port) {
+        if !at_port.is_empty() && at_port.parse() != Ok(port) {
             return false;
         }
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        match (host.parse::<IpAddr>(), address) {
-            (Ok(host), Some(address)) => host == address,
+        let excluded = excluded.strip_prefix('[').and_then(|excluded| excluded.strip_suffix(']')).unwrap_or(excluded);
+        match (excluded.parse::<IpAddr>(), address) {
+            (Ok(excluded), Some(address)) => excluded == address,
             (Ok(_), None) | (Err(_), Some(_)) => false,
-            (Err(_), None) => match host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host) {
+            (Err(_), None) => match excluded.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(excluded)
+            {
                 "" => false,
                 below if below.starts_with('.') => name.ends_with(below),
-                host => name == host || name.strip_suffix(host).is_some_and(|rest| rest.ends_with('.')),
+                excluded => name == excluded || name.strip_suffix(excluded).is_some_and(|rest| rest.ends_with('.')),
             },
         }
     })

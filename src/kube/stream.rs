@@ -97,7 +97,7 @@ impl Interruption {
 impl Interruption {
     /// Whether the list is read again.
     pub fn relists(&self) -> bool {
-        // After a line that cannot be read, the watch goes on.
+        // After a line that cannot be read, the watch continues.
         (self.is_expired() && !matches!(self, Interruption::Broken(_))) || matches!(self, Interruption::NoVersion)
     }
 

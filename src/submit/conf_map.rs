@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::draft::{Context, Draft, push};
+use super::draft::{Draft, SubmitContext, push};
 use super::error::{Result, SubmitError};
 use super::options;
 use usher_spark::{labels, properties};
@@ -15,7 +15,7 @@ const NAMESPACE: &str = "spark.kubernetes.namespace";
 const MAX_BYTES: u64 = 1_048_576;
 
 /// Adds the ConfigMap, and the container to the pod.
-pub(super) fn finish(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn finish(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let name = format!("spark-drv-{}-conf-map", context.unique.id(2));
     let mut files = conf_files(context, draft)?;
     let mut all = context.conf().clone();
@@ -38,7 +38,7 @@ pub(super) fn finish(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
 }
 
 /// The files of the configuration's folder, the smallest first as long as they fit.
-fn conf_files(context: &Context<'_>, draft: &mut Draft) -> Result<Map<String, Value>> {
+fn conf_files(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<Map<String, Value>> {
     let mut files = Map::new();
     let key = "spark.kubernetes.configMap.maxSize";
     let max = match context.conf().get(key) {

@@ -12,7 +12,7 @@ use super::options::{Application, Environment};
 use usher_spark::version::SparkVersion;
 
 /// What every step reads.
-pub(super) struct Context<'s> {
+pub(super) struct SubmitContext<'s> {
     pub(super) app: &'s Application,
     pub(super) env: &'s Environment,
     pub(super) files: &'s dyn Files,
@@ -24,7 +24,7 @@ pub(super) struct Context<'s> {
     pub(super) labels: Map<String, Value>,
 }
 
-impl Context<'_> {
+impl SubmitContext<'_> {
     pub(super) fn conf(&self) -> &SparkConf {
         &self.app.conf
     }

@@ -33,7 +33,7 @@ use serde_json::{Map, Value, json};
 pub use access::access;
 pub use arguments::{Rest, SPARK_OPTIONS, SparkOption, parse, parse_with, passed_on};
 pub use conf::SparkConf;
-use draft::{Context, Draft};
+use draft::{Draft, SubmitContext};
 pub use error::{Result, SubmitError};
 pub use files::{Files, Upload};
 pub use names::Unique;
@@ -91,7 +91,7 @@ fn built(
                      deprecated in Spark 3.1.";
         return Err(SubmitError::requirement(key, python, words));
     }
-    let mut context = Context {
+    let mut context = SubmitContext {
         app,
         env,
         files,
@@ -148,7 +148,7 @@ fn refuse_shells(class: &str, version: SparkVersion) -> Result<()> {
 }
 
 /// The labels of the driver's pod: those of the user, and Spark's own.
-fn labels(context: &Context<'_>, name: &str) -> Result<Map<String, Value>> {
+fn labels(context: &SubmitContext<'_>, name: &str) -> Result<Map<String, Value>> {
     let spark_labels = [
         (labels::VERSION, context.version.to_string()),
         (labels::APP_SELECTOR, context.app_id.clone()),

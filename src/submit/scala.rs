@@ -159,7 +159,10 @@ mod tests {
             numbers(&chained_table(settings.clone())),
             [15, 5, 16, 12, 11, 19, 6, 13, 1, 14, 10, 3, 18, 9, 8, 4, 0, 7, 2, 17]
         );
-        assert_eq!(numbers(&flat_table(&settings)), [0, 5, 10, 16, 6, 9, 15, 13, 3, 2, 7, 17, 18, 12, 14, 4, 8, 19, 11, 1]);
+        assert_eq!(
+            numbers(&flat_table(&settings)),
+            [0, 5, 10, 16, 6, 9, 15, 13, 3, 2, 7, 17, 18, 12, 14, 4, 8, 19, 11, 1]
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ use usher_net::tls::ca::{Authority, Pair};
 use usher_net::tls::clients::{ClientCaFile, Clients};
 use usher_server::http::handlers::{Find, Handler, ReviewResponse, Unobserved};
 use usher_server::http::limits::Limits;
-use usher_server::http::metrics::Outcome;
+use usher_server::http::metrics::ReviewOutcome;
 
 const API_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -207,7 +207,7 @@ impl Handler for DecidesLater {
         Ok(ReviewResponse {
             body: Err("none".to_owned()),
             operation: Operation::Other,
-            outcome: Outcome::Failed,
+            outcome: ReviewOutcome::Failed,
             reason: Reason::BadReview,
             how: None,
         })

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use usher_core::admission::Operation;
 use usher_core::reason::Reason;
 use usher_server::http::handlers::{Find, Handler, ReviewResponse, Unobserved};
-use usher_server::http::metrics::Outcome;
+use usher_server::http::metrics::ReviewOutcome;
 
 fn map(name: &str, labels: Value, data: Value) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "data": data})).unwrap()
@@ -341,7 +341,7 @@ impl Handler for Scripted {
         Ok(ReviewResponse {
             body: Ok(answer.to_string().into_bytes()),
             operation: Operation::Create,
-            outcome: Outcome::Allowed,
+            outcome: ReviewOutcome::Allowed,
             reason: Reason::NotSpark,
             how: None,
         })

@@ -100,8 +100,13 @@ fn generated_reviews_are_patched_in_our_fields_once_and_by_what_is_authenticated
 fn handlers_of(seed: u64) -> [Arc<dyn Handler>; 3] {
     let (snapshot, policies) = world(&mut Rng::new(seed));
     let (snapshot, policies) = (Arc::new(ArcSwap::from_pointee(snapshot)), Arc::new(ArcSwap::from_pointee(policies)));
-    let state =
-        ReviewState { snapshot, policies, own: Arc::default(), changed: Arc::default(), settle: Duration::ZERO };
+    let state = ReviewState {
+        snapshot,
+        policies,
+        own_account: Arc::default(),
+        changed: Arc::default(),
+        settle: Duration::ZERO,
+    };
     let Handlers { mutate, admit, validate, .. } = Handlers::new(state, Arc::new(NewNamespaces::default()));
     [mutate, admit, validate]
 }

@@ -16,7 +16,7 @@ use usher_core::snapshot::{Namespace, Snapshot};
 use usher_net::listener::server::Deadlines;
 use usher_server::http::handlers::{Find, Handler, Lookup, ReviewResponse, Unobserved};
 use usher_server::http::limits::Limits;
-use usher_server::http::metrics::Outcome;
+use usher_server::http::metrics::ReviewOutcome;
 
 fn review() -> Vec<u8> {
     serde_json::to_vec(&recorded("client-mode/exec-1.mutate.create")).unwrap()
@@ -234,7 +234,7 @@ impl Handler for Panics {
         Ok(ReviewResponse {
             body: Ok(b"{}".to_vec()),
             operation: Operation::Create,
-            outcome: Outcome::Allowed,
+            outcome: ReviewOutcome::Allowed,
             reason: Reason::Owned,
             how: None,
         })
@@ -469,7 +469,7 @@ impl Handler for Asks {
         Ok(ReviewResponse {
             body: Ok(body.into()),
             operation: Operation::Create,
-            outcome: Outcome::Allowed,
+            outcome: ReviewOutcome::Allowed,
             reason: Reason::Owned,
             how: None,
         })

@@ -210,7 +210,7 @@ proptest! {
         let parse_and_validate = |bytes: &[u8]| {
             let pruned = usher_core::admission::prune_for_validation(bytes);
             if let Ok(review) = usher_core::admission::parse(&pruned) {
-                let _ = usher_core::admission::validate(&review, &policies, usher_core::admission::ValidationContext { snapshot: &snapshot, own: None, settled: true });
+                let _ = usher_core::admission::validate(&review, &policies, usher_core::admission::ValidationContext { snapshot: &snapshot, own_account: None, settled: true });
             }
         };
         parse_and_validate(&bytes);

@@ -511,7 +511,8 @@ fn unsettled_policies_warn_instead_of_denying() {
     let pruned = usher_core::admission::prune_for_validation(&body);
     let review = usher_core::admission::parse(&pruned).unwrap();
     let snapshot = Snapshot::default();
-    let context = |settled| usher_core::admission::ValidationContext { snapshot: &snapshot, own: None, settled };
+    let context =
+        |settled| usher_core::admission::ValidationContext { snapshot: &snapshot, own_account: None, settled };
     let new = usher_core::admission::validate(&review, &policies, context(false));
     assert!(new.is_allowed() && new.warnings().count() == 1, "{new:?}");
     assert!(!usher_core::admission::validate(&review, &policies, context(true)).is_allowed());

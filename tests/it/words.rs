@@ -221,7 +221,8 @@ fn names_say_what_they_stand_for() {
             let declared = ["let ", "let mut ", "(", ", ", "|", "fn "].iter().any(|before| {
                 VAGUE.iter().any(|(name, _)| {
                     let begin = format!("{before}{name}");
-                    line.match_indices(&begin).any(|(at, _)| line[at + begin.len()..].starts_with([':', ' ', ',', ')', '|', '(']))
+                    line.match_indices(&begin)
+                        .any(|(at, _)| line[at + begin.len()..].starts_with([':', ' ', ',', ')', '|', '(']))
                 })
             });
             if declared && !line.trim_start().starts_with("//") && !line.contains('"') {

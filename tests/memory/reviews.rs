@@ -37,7 +37,7 @@ fn policies() -> Policies {
 
 /// Decides about a review, of which only the head is read if it is too much.
 fn decide(body: &[u8], validates: bool, snapshot: &Snapshot, policies: &Policies) {
-    let context = ValidationContext { snapshot, own: None, settled: true };
+    let context = ValidationContext { snapshot, own_account: None, settled: true };
     let pruned = if validates { admission::prune_for_validation(body) } else { admission::prune(body) };
     match admission::parse(&pruned) {
         Ok(review) => {

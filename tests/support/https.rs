@@ -156,7 +156,9 @@ impl Setup {
             policies,
             changed: Arc::default(),
             settle: Duration::from_secs(300),
-            own: Arc::new(ArcSwapOption::from_pointee("system:serviceaccount:spark-usher:spark-usher".to_owned())),
+            own_account: Arc::new(ArcSwapOption::from_pointee(
+                "system:serviceaccount:spark-usher:spark-usher".to_owned(),
+            )),
         };
         let mut answers = Handlers::new(state, self.namespaces);
         if let Some(mutate) = self.answer {

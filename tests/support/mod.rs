@@ -458,7 +458,7 @@ pub const OWN: &str = "system:serviceaccount:spark-usher:spark-usher";
 
 /// The context of a validation.
 pub fn validation_context(snapshot: &Snapshot) -> admission::ValidationContext<'_> {
-    admission::ValidationContext { snapshot, own: Some(OWN), settled: true }
+    admission::ValidationContext { snapshot, own_account: Some(OWN), settled: true }
 }
 
 /// Validates a review as `/validate` does.

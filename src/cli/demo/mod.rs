@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::trial::{self, make};
 use crate::cli::output::{FAILED, OK, block_on, failed};
-use report::{Outcome, Side};
+use report::{CheckOutcome, Side};
 use run::Stage;
 use scenario::Scenario;
 use usher_core::config;
@@ -83,9 +83,9 @@ async fn demo(args: &Args, out: &mut dyn Write) -> anyhow::Result<bool> {
         all.push(outcome);
     }
     let took = clock::instant().saturating_duration_since(start);
-    let held = all.iter().all(Outcome::held);
+    let held = all.iter().all(CheckOutcome::held);
     if args.json {
-        let scenarios: Vec<Value> = all.iter().map(Outcome::to_json).collect();
+        let scenarios: Vec<Value> = all.iter().map(CheckOutcome::to_json).collect();
         writeln!(out, "{:#}", json!({"ok": held, "seconds": took.as_secs_f64(), "stories": scenarios}))?;
     } else {
         report::print_summary(out, &all, took)?;
@@ -143,7 +143,7 @@ async fn run_scenario(
     admin: &kube::Client,
     app: &App,
     scenario: &Scenario,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<CheckOutcome> {
     let stage = |side| Stage { sandbox, admin: admin.clone(), namespace: namespace(scenario.name, side) };
     let (without, with) = (stage(Side::Without), stage(Side::With));
     let (one, two) = tokio::try_join!(without.start_driver(scenario), with.start_driver(scenario))?;
@@ -154,7 +154,7 @@ async fn run_scenario(
     let patience = if scenario.owned_by_spark { STEP_TIMEOUT } else { LEFT_BEHIND_WAIT };
     let (one_after, two_after) =
         tokio::try_join!(without.delete_driver(scenario, patience), with.delete_driver(scenario, STEP_TIMEOUT))?;
-    Ok(Outcome::new(scenario, (one, one_after), (two, two_after), how))
+    Ok(CheckOutcome::new(scenario, (one, one_after), (two, two_after), how))
 }
 
 /// Leaves one application running, and plays the story, until a signal.

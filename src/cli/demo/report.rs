@@ -33,7 +33,7 @@ struct Check {
 
 /// A scenario that was run.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct CheckOutcome {
     name: &'static str,
     title: &'static str,
     about: &'static str,
@@ -43,14 +43,14 @@ pub(super) struct Outcome {
     checks: Vec<Check>,
 }
 
-impl Outcome {
+impl CheckOutcome {
     pub(super) fn new(
         scenario: &Scenario,
         without: (Observed, AfterDriver),
         with: (Observed, AfterDriver),
         how: Option<DriverSource>,
-    ) -> Outcome {
-        let mut outcome = Outcome {
+    ) -> CheckOutcome {
+        let mut outcome = CheckOutcome {
             name: scenario.name,
             title: scenario.title,
             about: scenario.about,
@@ -290,7 +290,7 @@ pub(super) fn print_header(out: &mut dyn Write, sandbox: &Sandbox, app: &App, po
     Ok(())
 }
 
-pub(super) fn print_summary(out: &mut dyn Write, all: &[Outcome], took: Duration) -> io::Result<()> {
+pub(super) fn print_summary(out: &mut dyn Write, all: &[CheckOutcome], took: Duration) -> io::Result<()> {
     let checks = all.iter().flat_map(|outcome| &outcome.checks);
     let (total, held) = checks.fold((0, 0), |(total, held), check| (total + 1, held + usize::from(check.held)));
     writeln!(out, "\n{held} of {total} checks passed in {}", short(took))

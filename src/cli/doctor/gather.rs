@@ -188,8 +188,11 @@ impl Facts {
                 let admission = |kind, plural| resource("admissionregistration.k8s.io", "v1", kind, plural);
                 let mutating = admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations");
                 let validating = admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations");
-                (self.mutating, self.validating, self.deployments) =
-                    tokio::join!(list(mutating, None, ""), list(validating, None, ""), list(deployments(), in_namespace, ""));
+                (self.mutating, self.validating, self.deployments) = tokio::join!(
+                    list(mutating, None, ""),
+                    list(validating, None, ""),
+                    list(deployments(), in_namespace, "")
+                );
                 if let Ok(all) = &mut self.deployments {
                     all.retain(serves);
                 }

@@ -1,6 +1,6 @@
 //! The cluster-wide controller: it processes what watches, lookups and polls return, and returns what to do next.
 //!
-//! Pure: [`Controller`] owns the only mutable [`Snapshot`] and takes the time as an argument. The edge (`cluster::controller`)
+//! Pure: [`Controller`] owns the only mutable [`Snapshot`] and takes the time as an argument. The edge (`cluster::event_loop`)
 //! passes events in and carries out the [`Effects`] of the next [`step`](Controller::step). Nothing in it is persistent: after a
 //! restart it lists, reads and plans again.
 //!
@@ -17,8 +17,8 @@
 //! | | `tombstones`: what was deleted recently, so that late events do not bring it back |
 //! | `planner` | what is planned: the states of applications, the budget of deletions, and below it |
 //! | | [`queue`]: a work queue of applications with the semantics of client-go's; `resync` enqueues all of them again, in parts |
-//! | | [`lookup`], `lookups`: which objects plans need that the watches do not cover, and when each is read again |
-//! | | `driver_polls`: when the leader polls each running driver for its view |
+//! | | [`lookup`], `lookup_schedule`: which objects plans need that the watches do not cover, and when each is read again |
+//! | | `driver_poll_schedule`: when the leader polls each running driver for its view |
 //! | | [`rate_limit`]: when actions may begin: batches, slots, backoff |
 //! | `ledgers` | what is kept: exits, `nodes` that break executors, costs, findings |
 //!
@@ -32,17 +32,17 @@
 
 pub mod backoff;
 mod confirm;
-mod driver_polls;
+mod driver_poll_schedule;
 pub mod effects;
 mod inbox;
 mod intake;
 mod ledgers;
 pub mod lookup;
-mod lookups;
+mod lookup_schedule;
 mod nodes;
 mod observation;
 mod planner;
-mod poll;
+mod poll_schedule;
 mod progress;
 pub mod queue;
 pub mod rate_limit;

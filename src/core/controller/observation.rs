@@ -10,7 +10,7 @@ use super::confirm::{Confirmations, Confirmed, PollResult};
 use super::effects::{LookupResult, Settings};
 use super::inbox::{Inbox, Incoming, MAX_OBJECTS_PER_STEP, PodList};
 use super::lookup::Lookup;
-use super::poll::PollSchedule;
+use super::poll_schedule::PollSchedule;
 use super::progress::Progress;
 use super::tombstones::Tombstones;
 use crate::lifecycle::exits::Exits;

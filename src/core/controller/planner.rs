@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::driver_polls::{DriverPolls, FinishedPoll, PollOutcome};
+use super::driver_poll_schedule::{DriverPolls, FinishedPoll, PollOutcome};
 use super::effects::{DriverAnswer, Effects, LookupResult, PollError, StepContext};
 use super::inbox::MAX_OBJECTS_PER_STEP;
 use super::ledgers::{Ledgers, Recorded};
 use super::lookup::{Lookup, is_unknown, required_by};
-use super::lookups::{Lookups, Outcome};
+use super::lookup_schedule::{LookupOutcome, Lookups};
 use super::observation::{News, Observation, PLAN_INTERVAL};
 use super::queue::WorkQueue;
 use super::rate_limit::{ExecutorSetKey, Hold, RateLimit};
@@ -232,7 +232,9 @@ impl Planner {
         let budget = &mut self.deletion_budget;
         for (set, actions) in &mut ready {
             actions.retain(|action| match action {
-                Action::Recover(recover) => budget.begin(&policies.recovery, &set.app, recover.rule, &recover.seen.uid, now),
+                Action::Recover(recover) => {
+                    budget.begin(&policies.recovery, &set.app, recover.rule, &recover.seen.uid, now)
+                }
                 _ => true,
             });
             for action in actions {
@@ -313,21 +315,21 @@ impl Planner {
         now: Now,
     ) {
         if !self.lookups.is_required(read) {
-            self.lookups.finished(read, Outcome::Absent, now.at);
+            self.lookups.finished(read, LookupOutcome::Absent, now.at);
             return;
         }
         // A driver's ConfigMap is created after its pod, possibly after the driver runs. A driver that has exited gets none.
         let awaited = matches!(read, Lookup::Conf(pod, ..) if observed.snapshot().driver_pod(pod.namespace(), pod.name())
             .is_some_and(|driver| driver.phase != DriverPhase::Ended));
         let outcome = match &answer {
-            LookupResult::Failed => Outcome::Failed,
-            LookupResult::Absent if awaited => Outcome::Awaited,
-            LookupResult::Absent => Outcome::Absent,
-            _ => Outcome::Answered,
+            LookupResult::Failed => LookupOutcome::Failed,
+            LookupResult::Absent if awaited => LookupOutcome::Awaited,
+            LookupResult::Absent => LookupOutcome::Absent,
+            _ => LookupOutcome::Answered,
         };
         let waiters = self.lookups.waiters(read);
         let planned_again = self.lookups.finished(read, outcome, now.at);
-        if matches!(outcome, Outcome::Answered | Outcome::Absent) {
+        if matches!(outcome, LookupOutcome::Answered | LookupOutcome::Absent) {
             match (read, &answer) {
                 // From now on the pod is read by name.
                 (Lookup::Address(namespace, _), LookupResult::Pod(driver)) => {

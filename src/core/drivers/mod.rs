@@ -2,9 +2,9 @@
 //! those that finished.
 
 pub mod kept;
-mod polls;
+mod polled;
 mod registration;
 pub mod target;
 
-pub use polls::{DriverPoll, may_read_conf, poll, to_poll};
+pub use polled::{DriverPoll, may_read_conf, poll, to_poll};
 pub use registration::{Registration, is_excluded, registration, registration_in, row_of, view_of, without_pod};

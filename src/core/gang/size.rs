@@ -207,9 +207,9 @@ mod tests {
         let conf = fixed(20);
         let facts = SizeFacts { conf: Some(&conf), waves_must_run: true, live: 5, ..Default::default() };
         assert_eq!(count(facts, 5), 5);
-        let conf = AppConf { batch_size: Some(8), ..fixed(20) };
-        assert_eq!(count(SizeFacts { conf: Some(&conf), ..facts }, 8), 8);
-        let new = SizeFacts { conf: Some(&conf), live: 5, ..Default::default() };
+        let batched = AppConf { batch_size: Some(8), ..fixed(20) };
+        assert_eq!(count(SizeFacts { conf: Some(&batched), ..facts }, 8), 8);
+        let new = SizeFacts { conf: Some(&batched), live: 5, ..Default::default() };
         assert_eq!(count(new, 5), 20, "newer versions create the next wave while the first is pending");
     }
 

@@ -667,7 +667,9 @@ impl Exits {
 
     /// How many executors of an application that a creator created failed within a time; without one, ever.
     pub fn failures(&self, app: &AppKey, creator: Option<Creator>, within: Option<Duration>, now: Instant) -> u32 {
-        let Some(failures) = self.apps.get(app).and_then(|app_exits| app_exits.failures.get(&creator)) else { return 0 };
+        let Some(failures) = self.apps.get(app).and_then(|app_exits| app_exits.failures.get(&creator)) else {
+            return 0;
+        };
         let counts = |at: &&Instant| within.is_none_or(|within| now.saturating_duration_since(**at) <= within);
         u32::try_from(failures.iter().filter(counts).count()).unwrap_or(u32::MAX)
     }

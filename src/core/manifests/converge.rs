@@ -222,7 +222,7 @@ impl Memory {
         match since + self.settle {
             settled if now < settled => plan.wake_at(settled),
             _ if warning.is_none() => self.delete(other.iter().copied(), now, plan),
-            // A fault that was found late: the old set goes on.
+            // A fault that was found late: the old set stays in force.
             _ => {}
         }
     }

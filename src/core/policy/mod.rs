@@ -274,7 +274,11 @@ impl Policies {
     /// The values of `schedulerName` that select this scheduler: its default name, and those that policies give it.
     pub fn scheduler_names(&self, scheduler: &GangScheduler) -> BTreeSet<&str> {
         let of_kind = self.iter().filter(|policy| policy.scheduler.gang_scheduler.kind == scheduler.kind);
-        scheduler.default_name.into_iter().chain(of_kind.filter_map(|policy| policy.scheduler.name.as_deref())).collect()
+        scheduler
+            .default_name
+            .into_iter()
+            .chain(of_kind.filter_map(|policy| policy.scheduler.name.as_deref()))
+            .collect()
     }
 
     /// The key by which pods name their queue to a scheduler: the one that its first policy sets, else its type's own.

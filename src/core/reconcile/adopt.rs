@@ -16,7 +16,7 @@ use usher_spark::ids::PodKey;
 
 pub(super) fn plan(context: &PlanContext<'_>, set: &ExecutorSet<'_>, progress: &mut Progress, plan: &mut Plan) {
     // All evidence of a driver is in the template, so each template is decided once.
-    let adopters: Vec<(&TemplateCounts, Verdict)> = set
+    let adopters: Vec<(&TemplateCounts, AdoptionVerdict)> = set
         .counts
         .iter()
         .filter(|counts| counts.orphans > 0)
@@ -42,41 +42,41 @@ pub(super) fn plan(context: &PlanContext<'_>, set: &ExecutorSet<'_>, progress: &
 }
 
 /// The decision on executors without an owner.
-enum Verdict {
+enum AdoptionVerdict {
     /// They get this driver as owner, if it may be theirs.
     Adopt(Arc<DriverPod>, DriverSource),
     /// They get no owner, for this reason.
     Refuse(String),
 }
 
-impl Verdict {
+impl AdoptionVerdict {
     fn action(&self, pod: PodKey, executor: &Executor) -> Action {
         let uid = executor.uid.clone();
         match self {
             // Another pod may have the address of a driver that was deleted.
-            Verdict::Adopt(driver, how) if !may_drive(driver, executor) => {
+            AdoptionVerdict::Adopt(driver, how) if !may_drive(driver, executor) => {
                 let why = "that pod is younger than the executor, or its creator is another one";
                 let message = refusal(&driver.name, *how, why);
                 Action::RecordEvent(PodEvent { pod, uid, reason: Reason::AdoptionRefused, message })
             }
-            Verdict::Adopt(driver, how) => {
+            AdoptionVerdict::Adopt(driver, how) => {
                 let driver = driver.identity(pod.namespace());
                 Action::Adopt { executor: pod, seen: executor.into(), driver, how: *how }
             }
-            Verdict::Refuse(message) => {
+            AdoptionVerdict::Refuse(message) => {
                 Action::RecordEvent(PodEvent { pod, uid, reason: Reason::AdoptionRefused, message: message.clone() })
             }
         }
     }
 }
 
-fn decide(context: &PlanContext<'_>, template: &Template) -> Option<Verdict> {
+fn decide(context: &PlanContext<'_>, template: &Template) -> Option<AdoptionVerdict> {
     if regroup::by_owner_of(&template.scheduling) {
         return None;
     }
     let namespace = context.key.namespace();
     let found = resolve::resolve_later(template, namespace, context.snapshot)?;
-    let refuse = |why: &str| Verdict::Refuse(refusal(&found.name, found.source, why));
+    let refuse = |why: &str| AdoptionVerdict::Refuse(refusal(&found.name, found.source, why));
     match liveness::liveness_of(namespace, &found.name, &found.uid, context.snapshot) {
         DriverLiveness::Unknown => None, // The pod is being read.
         DriverLiveness::Gone => Some(refuse("that pod no longer exists or has exited")),
@@ -87,7 +87,7 @@ fn decide(context: &PlanContext<'_>, template: &Template) -> Option<Verdict> {
             Some(refuse("that pod is the driver of another application"))
         }
         DriverLiveness::Alive(driver) if regroup::by_driver_of(&driver, &template.scheduling) => None,
-        DriverLiveness::Alive(driver) => Some(Verdict::Adopt(driver, found.source)),
+        DriverLiveness::Alive(driver) => Some(AdoptionVerdict::Adopt(driver, found.source)),
     }
 }
 

@@ -11,7 +11,7 @@ mod adopt;
 mod cleanup;
 mod plan;
 mod podgroups;
-mod recover;
+mod recovery_rounds;
 mod state;
 
 use crate::drivers;
@@ -45,7 +45,7 @@ pub fn plan(input: PlanInput<'_>, state: &mut ApplicationState, budget: &mut Del
         cleanup::plan(&context, set, &mut progress, state, &mut plan);
         state.set_progress(set.creator, progress);
     }
-    recover::plan(&context, state, budget, &mut plan);
+    recovery_rounds::plan(&context, state, budget, &mut plan);
     if app.is_empty() && context.groups().next().is_none() {
         *state = ApplicationState::default(); // Nothing is left that needs state.
     }

@@ -97,7 +97,7 @@ impl NoRemedy {
 
 /// The result of a rule for one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Verdict {
+pub enum FindingVerdict {
     /// Its condition does not hold.
     #[default]
     Nothing,
@@ -107,8 +107,8 @@ pub enum Verdict {
     Found(Box<Finding>),
 }
 
-impl From<Finding> for Verdict {
-    fn from(finding: Finding) -> Verdict {
-        Verdict::Found(Box::new(finding))
+impl From<Finding> for FindingVerdict {
+    fn from(finding: Finding) -> FindingVerdict {
+        FindingVerdict::Found(Box::new(finding))
     }
 }

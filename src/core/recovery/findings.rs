@@ -7,7 +7,7 @@ use imbl::{HashMap, Vector};
 use jiff::{SignedDuration, Timestamp};
 
 use super::budget::{Attempt, TRY_AGAIN};
-use super::report::{DeletedPod, Outcome, RecoveryReport, ReportedFinding};
+use super::report::{DeletedPod, FindingOutcome, RecoveryReport, ReportedFinding};
 use crate::policy::RecoveryRule;
 use usher_spark::ids::AppKey;
 
@@ -66,7 +66,7 @@ impl RecoveryFindings {
         let is_it = |finding: &&mut ReportedFinding| finding.rule == attempt.rule && finding.uid == attempt.uid;
         if let Some(finding) = Arc::make_mut(report).findings.iter_mut().find(is_it) {
             let again = now.saturating_add(SignedDuration::try_from(TRY_AGAIN).unwrap_or_default()).unwrap_or(now);
-            finding.outcome = Outcome::NotDeleted(why, again);
+            finding.outcome = FindingOutcome::NotDeleted(why, again);
         }
     }
 

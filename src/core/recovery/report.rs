@@ -36,12 +36,12 @@ pub struct ReportedFinding {
     /// What is wrong.
     pub message: String,
     /// What is done about it.
-    pub outcome: Outcome,
+    pub outcome: FindingOutcome,
 }
 
 /// What is done about a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FindingOutcome {
     /// The pod is being deleted.
     Deleting,
     /// It would be deleted, but the rule's mode is `warn`. The text is a condition that only mode `act` checks.
@@ -58,26 +58,26 @@ pub enum Outcome {
     Kept(NoRemedy),
 }
 
-impl Outcome {
+impl FindingOutcome {
     /// The outcome, for people: a clause.
     pub fn text(self) -> String {
         match self {
-            Outcome::Deleting => "is being deleted".to_owned(),
-            Outcome::Warned(condition) => format!("would be deleted in mode act{condition}"),
-            Outcome::NotActing(condition) => format!("would be deleted{condition}, but recovery.act is false"),
-            Outcome::DryRun(condition) => format!("would be deleted{condition}, but lifecycle.dryRun is true"),
-            Outcome::NotDeleted(why, at) => {
+            FindingOutcome::Deleting => "is being deleted".to_owned(),
+            FindingOutcome::Warned(condition) => format!("would be deleted in mode act{condition}"),
+            FindingOutcome::NotActing(condition) => format!("would be deleted{condition}, but recovery.act is false"),
+            FindingOutcome::DryRun(condition) => format!("would be deleted{condition}, but lifecycle.dryRun is true"),
+            FindingOutcome::NotDeleted(why, at) => {
                 format!("was not deleted, because {why}; checked again after {}", whole_second(at))
             }
-            Outcome::Later(why, at) => format!("will be deleted after {}: {why}", whole_second(at)),
-            Outcome::Kept(why) => why.text().to_owned(),
+            FindingOutcome::Later(why, at) => format!("will be deleted after {}: {why}", whole_second(at)),
+            FindingOutcome::Kept(why) => why.text().to_owned(),
         }
     }
 }
 
 impl RecoveryReport {
     /// Adds a finding.
-    pub fn add(&mut self, finding: &Finding, since: Timestamp, outcome: Outcome) {
+    pub fn add(&mut self, finding: &Finding, since: Timestamp, outcome: FindingOutcome) {
         *self.counts.entry(finding.rule).or_default() += 1;
         if self.findings.len() < MAX_FINDINGS {
             self.findings.push(ReportedFinding {

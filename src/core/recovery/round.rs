@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::budget::{DeletionBudget, Exhausted};
 use super::cost::{self, Amount, WasteCause};
-use super::finding::{Finding, Remedy, Verdict};
-use super::report::{Outcome, RecoveryReport};
+use super::finding::{Finding, FindingVerdict, Remedy};
+use super::report::{FindingOutcome, RecoveryReport};
 use super::rules::{self, RuleContext, SetContext, waits_again};
 use super::settled::{Scope, scope};
 use super::state::RecoveryState;
@@ -186,27 +186,27 @@ impl Round<'_, '_> {
     }
 
     /// Takes a rule's verdict on a pod. Returns whether that causes an action.
-    fn take(&mut self, verdict: Verdict, creator: Option<Creator>) -> bool {
+    fn take(&mut self, verdict: FindingVerdict, creator: Option<Creator>) -> bool {
         match verdict {
-            Verdict::Nothing => false,
-            Verdict::At(at) => {
+            FindingVerdict::Nothing => false,
+            FindingVerdict::At(at) => {
                 self.state.due_in_round(at);
                 false
             }
-            Verdict::Found(finding) => self.found(&finding, creator),
+            FindingVerdict::Found(finding) => self.found(&finding, creator),
         }
     }
 
     fn found(&mut self, finding: &Finding, creator: Option<Creator>) -> bool {
         let now = self.context.now;
         let outcome = self.outcome(finding);
-        if matches!(outcome, Outcome::NotActing(_) | Outcome::DryRun(_))
+        if matches!(outcome, FindingOutcome::NotActing(_) | FindingOutcome::DryRun(_))
             && self.state.withhold(finding.rule, &finding.uid)
         {
             *self.part.withheld.entry(finding.rule).or_default() += 1;
         }
         self.state.round.add(finding, at_wall(now, finding.since), outcome);
-        if let (Outcome::Deleting, Ok(remedy)) = (outcome, &finding.remedy) {
+        if let (FindingOutcome::Deleting, Ok(remedy)) = (outcome, &finding.remedy) {
             self.part.actions.push((creator, deletion(finding, remedy)));
             return true;
         }
@@ -220,30 +220,30 @@ impl Round<'_, '_> {
     }
 
     /// What is done about a finding.
-    fn outcome(&mut self, finding: &Finding) -> Outcome {
+    fn outcome(&mut self, finding: &Finding) -> FindingOutcome {
         let (recovery, now) = (self.context.recovery, self.context.now);
         let remedy = match &finding.remedy {
             Ok(remedy) => remedy,
-            Err(why) => return Outcome::Kept(*why),
+            Err(why) => return FindingOutcome::Kept(*why),
         };
         let condition = remedy.check.condition();
         if recovery.rule(finding.rule).mode != Mode::Act {
-            return Outcome::Warned(condition);
+            return FindingOutcome::Warned(condition);
         }
         if !recovery.acts {
-            return Outcome::NotActing(condition);
+            return FindingOutcome::NotActing(condition);
         }
         if recovery.dry_run {
-            return Outcome::DryRun(condition);
+            return FindingOutcome::DryRun(condition);
         }
         let Err(exhausted) = self.budget.reserve(recovery, self.context.key, finding.rule, &finding.uid, now.at) else {
-            return Outcome::Deleting;
+            return FindingOutcome::Deleting;
         };
         self.state.due_in_round(exhausted.until());
         let until = at_wall(now, exhausted.until());
         match exhausted {
-            Exhausted::Held(why, _) => Outcome::NotDeleted(why, until),
-            _ => Outcome::Later(exhausted.text(), until),
+            Exhausted::Held(why, _) => FindingOutcome::NotDeleted(why, until),
+            _ => FindingOutcome::Later(exhausted.text(), until),
         }
     }
 

@@ -159,7 +159,8 @@ impl CreatorIndex {
 
     /// Counts a newer state of an executor, if the template and proof are those of the older. Returns whether they are.
     fn renew(&mut self, key: &ExecutorKey, executor: &Arc<Executor>, old: &Executor) -> bool {
-        let Some(counts) = self.by_template.iter_mut().find(|counts| counts.has(executor)).filter(|counts| counts.has(old))
+        let Some(counts) =
+            self.by_template.iter_mut().find(|counts| counts.has(executor)).filter(|counts| counts.has(old))
         else {
             return false;
         };

@@ -102,12 +102,7 @@ pub enum Share {
 
 /// How many pods with these requests the nodes would have room for, were no others on them, counted up to `max`; `None` if a node does
 /// not state what is allocatable.
-pub fn room<'n>(
-    nodes: impl Iterator<Item = &'n Node>,
-    requests: &ResourceList,
-    max: u64,
-    share: Share,
-) -> Option<u64> {
+pub fn room<'n>(nodes: impl Iterator<Item = &'n Node>, requests: &ResourceList, max: u64, share: Share) -> Option<u64> {
     let mut fit = 0_u64;
     for node in nodes {
         if node.allocatable.is_empty() {

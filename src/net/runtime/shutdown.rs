@@ -38,7 +38,7 @@ impl Interrupt {
     /// Handles the signals from now on. After the second one the process exits with this code.
     pub fn listen(code: u8) -> io::Result<Interrupt> {
         let mut signals = Signals::listen()?;
-        // Under nohup, a command goes on without its terminal.
+        // Under nohup, a command continues without its terminal.
         let mut hangup = if is_ignored(HANGUP) { None } else { Some(signal(SignalKind::hangup())?) };
         let (sender, has_come) = watch::channel(false);
         #[expect(clippy::disallowed_methods, reason = "it does nothing that can panic")]

@@ -37,7 +37,8 @@ fn filter(given: &str) -> anyhow::Result<EnvFilter> {
     // EnvFilter would take a word that is not a level for a module of that name, and silence everything else.
     let levels = ["off", "error", "warn", "info", "debug", "trace"];
     let known = |directive: &str| directive.contains('=') || levels.contains(&directive.to_ascii_lowercase().as_str());
-    let modules = |directive: &str| directive.contains("::") || TARGETS.iter().any(|prefix| directive.starts_with(prefix));
+    let modules =
+        |directive: &str| directive.contains("::") || TARGETS.iter().any(|prefix| directive.starts_with(prefix));
     let directives = || given.split(',').map(str::trim);
     if let Some(wrong) = directives().find(|directive| !known(directive) && !modules(directive)) {
         anyhow::bail!("--log {given}: {wrong:?} is not a log level; {expected}");

@@ -63,7 +63,11 @@ pub fn namespace_needs<'s>(
         if let Some(shortage) = need(snapshot, &history.exits, key, &sets, exits, now).shortage {
             let lacking = shortage.causes.into_iter().map(|cause| (cause.kind, cause.count)).collect();
             let lacking_seconds = shortage.since.map(|since| age(since.as_second()));
-            all.entry(namespace()).or_default().add(NamespaceNeeds { lacking, lacking_seconds, ..NamespaceNeeds::default() });
+            all.entry(namespace()).or_default().add(NamespaceNeeds {
+                lacking,
+                lacking_seconds,
+                ..NamespaceNeeds::default()
+            });
         }
     }
     for (key, group) in snapshot.groups.iter().filter(|(_, group)| !group.started && !group.deleting) {

@@ -72,7 +72,7 @@ pub(super) async fn clients(
 }
 
 /// What the certificate's tasks use.
-pub(super) struct Context<'a> {
+pub(super) struct CertificateContext<'a> {
     pub(super) client: kube::Client,
     pub(super) leadership: LeadershipReceiver,
     /// How often files are polled.
@@ -84,8 +84,8 @@ pub(super) struct Context<'a> {
 }
 
 /// Starts to serve certificates of this source. Files must be valid from the start; a managed certificate may come later.
-pub(super) async fn serve(source: CertificateSource, context: Context<'_>) -> anyhow::Result<Arc<Serving>> {
-    let Context { client, leadership, every, metrics, supervisor, certificate_ready } = context;
+pub(super) async fn serve(source: CertificateSource, context: CertificateContext<'_>) -> anyhow::Result<Arc<Serving>> {
+    let CertificateContext { client, leadership, every, metrics, supervisor, certificate_ready } = context;
     let (serving, files, stop) = (Arc::new(Serving::default()), metrics.files.clone(), supervisor.token().clone());
     let served = serving.clone();
     let take = move |certificate: Certificate| {

@@ -139,7 +139,7 @@ impl FileMetrics {
 mod tests {
     use super::*;
     use crate::cluster::metrics::ACTIONS;
-    use crate::http::metrics::{Hook, Outcome};
+    use crate::http::metrics::{Hook, ReviewOutcome};
     use usher_core::admission::Operation;
     use usher_core::ownership::resolve::DriverSource;
     use usher_core::policy::RecoveryRule;
@@ -169,7 +169,7 @@ mod tests {
         all("state", ExecutorPodState::ALL.map(|state| state.as_str()).into());
         all("action", ACTIONS.into());
         all("rule", RecoveryRule::ALL.map(RecoveryRule::as_str).into());
-        all("outcome", Outcome::ALL.map(Outcome::as_str).into());
+        all("outcome", ReviewOutcome::ALL.map(ReviewOutcome::as_str).into());
         let with_groups = usher_core::gang::TABLE.iter().filter(|scheduler| !scheduler.apis.is_empty());
         all("scheduler", with_groups.map(|scheduler| scheduler.kind).collect());
     }

@@ -15,7 +15,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use certificate::Context;
+use certificate::CertificateContext;
 pub use certificate::{CertificateSource, ClientCa};
 use metrics::Metrics;
 use namespaces::NewNamespaces;
@@ -112,7 +112,7 @@ impl App {
         let in_use = policy_file::start(options.config, every, &metrics.files, &mut supervisor).await?;
         let policies = in_use.policies;
 
-        let context = Context {
+        let context = CertificateContext {
             client: options.cluster.client.clone(),
             leadership: replica.leadership(),
             every,

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::cluster::lookups::namespace;
+use crate::cluster::lookup_reads::namespace;
 use crate::http::gate::Gate;
 use crate::http::handlers::Namespaces;
 use usher_core::snapshot::{Namespace, Snapshot};

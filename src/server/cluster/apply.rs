@@ -18,16 +18,16 @@ use super::group_refused::group_refused;
 use super::lease::Leadership;
 use super::metrics::Metrics;
 use super::recorder::EventRecorder;
-use super::recover;
+use super::recovery_checks;
 use super::watch::group_resource;
 use usher_core::annotations;
 use usher_core::controller::NodeReport;
+use usher_core::event_aggregator::AggregatedEvent;
 use usher_core::gang::GangScheduler;
 use usher_core::lifecycle::cause::Cause;
 use usher_core::planning::{Action, Check, Cleanup, ObjectVersion, PodEvent, Recover};
 use usher_core::reason::Reason;
 use usher_core::reconcile::owner_reference;
-use usher_core::recorder::AggregatedEvent;
 use usher_core::recovery::budget::Attempt;
 use usher_core::recovery::report::DeletedPod;
 use usher_core::snapshot::{
@@ -115,7 +115,7 @@ pub struct Writer {
 }
 
 /// The result of one action.
-enum Outcome {
+enum WriteOutcome {
     /// Done, with the change in the answer.
     Done(Option<Change>),
     /// The plan was stale: the watch shows more, or a GET did.
@@ -204,7 +204,13 @@ impl Writer {
     }
 
     /// Labels or deletes an executor that exited.
-    async fn clean_up(&self, executor: &PodKey, seen: &ObjectVersion, how: Cleanup, cause: Cause) -> Result<Outcome> {
+    async fn clean_up(
+        &self,
+        executor: &PodKey,
+        seen: &ObjectVersion,
+        how: Cleanup,
+        cause: Cause,
+    ) -> Result<WriteOutcome> {
         let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
         let outcome = match how {
             Cleanup::Label => {
@@ -223,10 +229,10 @@ impl Writer {
             }
         };
         match outcome.map_err(Error::from) {
-            Ok(change) => Ok(Outcome::Done(change)),
+            Ok(change) => Ok(WriteOutcome::Done(change)),
             // The pod is deleted, whether or not the watch has shown that.
             Err(Error::NotFound(_)) => {
-                Ok(Outcome::Stale(Some(Change::Pods(PodChange::Gone(executor.clone(), seen.uid.clone())))))
+                Ok(WriteOutcome::Stale(Some(Change::Pods(PodChange::Gone(executor.clone(), seen.uid.clone())))))
             }
             Err(error) => stale(error, None),
         }
@@ -239,18 +245,20 @@ impl Writer {
         key: &GroupKey,
         groups: &Api<DynamicObject>,
         owner: Option<&PodIdentity>,
-    ) -> Result<Outcome> {
-        let Some(found) = groups.get_opt(&key.name).await? else { return Ok(Outcome::Stale(None)) };
+    ) -> Result<WriteOutcome> {
+        let Some(found) = groups.get_opt(&key.name).await? else { return Ok(WriteOutcome::Stale(None)) };
         let manager = found.metadata.labels.as_ref().and_then(|map| map.get(annotations::MANAGED_BY));
         if manager.map(String::as_str) == Some(annotations::USHER) {
-            return Ok(group_change(key, &found).map_or(Outcome::Stale(None), |change| Outcome::Done(Some(change))));
+            return Ok(
+                group_change(key, &found).map_or(WriteOutcome::Stale(None), |change| WriteOutcome::Done(Some(change)))
+            );
         }
         let message = format!(
             "gang {}: a PodGroup of {} with that name exists and is not managed by spark-usher; it is left unchanged",
             key.name, key.scheduler
         );
         tracing::warn!(group = %format_args!("{}/{}", key.namespace, key.name), "a PodGroup of that name exists and is not managed by spark-usher");
-        Ok(Outcome::Refused(owner.map(|owner| PodEvent {
+        Ok(WriteOutcome::Refused(owner.map(|owner| PodEvent {
             pod: owner.key.clone(),
             uid: owner.uid.clone(),
             reason: Reason::GroupNotOurs,
@@ -264,7 +272,7 @@ impl Writer {
         api: &GroupApi,
         seen: &ObjectVersion,
         patch: &Value,
-    ) -> Result<Outcome> {
+    ) -> Result<WriteOutcome> {
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
         let starts = usher_spark::json::text(patch, &["metadata", "annotations", annotations::STARTED]) == "true";
         let patch = Patch::Merge(guarded(patch, seen));
@@ -273,7 +281,7 @@ impl Writer {
                 if starts {
                     self.time_start(&changed);
                 }
-                Ok(Outcome::Done(group_change(key, &changed)))
+                Ok(WriteOutcome::Done(group_change(key, &changed)))
             }
             Err(error) => stale(error, Some(key)),
         }
@@ -285,11 +293,11 @@ impl Writer {
         self.metrics.gang_start.observe(clock::now().duration_since(created.0).as_secs_f64().max(0.0));
     }
 
-    async fn delete_group(&self, key: &GroupKey, api: &GroupApi, seen: &ObjectVersion) -> Result<Outcome> {
+    async fn delete_group(&self, key: &GroupKey, api: &GroupApi, seen: &ObjectVersion) -> Result<WriteOutcome> {
         let groups: Api<DynamicObject> = self.objects(&key.namespace, &group_resource(api));
         match groups.delete(&key.name, &guarded_deletion(seen)).await {
             // The answer is the object while finalizers hold it, else a Status.
-            Ok(either) => Ok(Outcome::Done(match either.left() {
+            Ok(either) => Ok(WriteOutcome::Done(match either.left() {
                 Some(held) => group_change(key, &held),
                 None => Some(Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key.clone())))),
             })),
@@ -357,14 +365,14 @@ impl Batch<'_> {
         }
     }
 
-    async fn answered(&mut self, action: &Action, outcome: Outcome) {
+    async fn answered(&mut self, action: &Action, outcome: WriteOutcome) {
         {
             let mut forbidden = self.writer.forbidden();
             forbidden.allowed(action.name(), self.app.namespace());
             forbidden.allowed(action.name(), &action.object());
         }
         match outcome {
-            Outcome::Done(change) => {
+            WriteOutcome::Done(change) => {
                 if !matches!(action, Action::RecordEvent(_)) {
                     self.applied.wrote = true;
                     self.writer.count(action.name(), "ok");
@@ -374,13 +382,13 @@ impl Batch<'_> {
                 self.applied.changes.extend(change);
                 self.applied.ended(action, None);
                 if let Action::Recover(deletion) = action {
-                    self.applied.recovered.push(recover::deleted(self.app, deletion));
+                    self.applied.recovered.push(recovery_checks::deleted(self.app, deletion));
                     self.record(&deletion.event).await;
                 }
             }
-            Outcome::Stale(change) => self.not_executed(action, "stale", change, Check::Version.failure()),
-            Outcome::NotConfirmed(why, change) => self.not_executed(action, "stale", change, why),
-            Outcome::Refused(event) => {
+            WriteOutcome::Stale(change) => self.not_executed(action, "stale", change, Check::Version.failure()),
+            WriteOutcome::NotConfirmed(why, change) => self.not_executed(action, "stale", change, why),
+            WriteOutcome::Refused(event) => {
                 // The next plan requests it again, but must not do so immediately.
                 self.applied.wrote = true;
                 self.not_executed(action, "refused", None, REFUSED);
@@ -455,7 +463,7 @@ impl Batch<'_> {
             || forbidden.is_paused(action.name(), &action.object(), now)
     }
 
-    async fn act(&mut self, action: &Action) -> Result<Outcome> {
+    async fn act(&mut self, action: &Action) -> Result<WriteOutcome> {
         match action {
             Action::CreateGroup { key, api, app, spec, owner, started } => {
                 self.create_group(key, api, app, spec, owner.as_ref(), *started).await
@@ -469,32 +477,32 @@ impl Batch<'_> {
             Action::Recover(deletion) => self.recover(deletion).await,
             Action::RecordEvent(event) => {
                 self.record(event).await;
-                Ok(Outcome::Done(None))
+                Ok(WriteOutcome::Done(None))
             }
         }
     }
 
     /// Deletes a pod by a recovery rule, if what the rule found still holds.
-    async fn recover(&self, deletion: &Recover) -> Result<Outcome> {
+    async fn recover(&self, deletion: &Recover) -> Result<WriteOutcome> {
         let pod = &deletion.event.pod;
         let mut params = guarded_deletion(&deletion.seen);
-        let not_confirmed = |found| Ok(Outcome::NotConfirmed(deletion.check.failure(), found));
+        let not_confirmed = |found| Ok(WriteOutcome::NotConfirmed(deletion.check.failure(), found));
         match &deletion.check {
             Check::Version | Check::DriverGone(..) => {}
             Check::NoExecutors(poll) => {
-                if recover::has_executors(&self.writer.client, self.app).await?
-                    || !recover::has_none_registered(&self.writer.drivers, poll).await
+                if recovery_checks::has_executors(&self.writer.client, self.app).await?
+                    || !recovery_checks::has_none_registered(&self.writer.drivers, poll).await
                 {
                     return not_confirmed(None);
                 }
             }
             Check::NotRegistered(poll, id) => {
-                if !recover::is_not_registered(&self.writer.drivers, poll, *id).await {
+                if !recovery_checks::is_not_registered(&self.writer.drivers, poll, *id).await {
                     return not_confirmed(None);
                 }
             }
             Check::NodeGone(node) => {
-                if !recover::is_node_gone(&self.writer.client, node).await? {
+                if !recovery_checks::is_node_gone(&self.writer.client, node).await? {
                     return not_confirmed(None);
                 }
                 params.grace_period_seconds = Some(0);
@@ -504,7 +512,7 @@ impl Batch<'_> {
         let pods: Api<Viewed<ObservedPod>> = self.writer.objects(pod.namespace(), &resource("", "v1", "Pod", "pods"));
         match pods.delete(pod.name(), &params).await {
             // The watch shows the deletion.
-            Ok(_) => Ok(Outcome::Done(None)),
+            Ok(_) => Ok(WriteOutcome::Done(None)),
             Err(error) => stale(error, None),
         }
     }
@@ -536,14 +544,14 @@ impl Batch<'_> {
         spec: &Value,
         owner: Option<&PodIdentity>,
         started: bool,
-    ) -> Result<Outcome> {
+    ) -> Result<WriteOutcome> {
         // If the driver was deleted just now, the garbage collector would delete the PodGroup immediately.
         if let Some(owner) = owner {
             let found = self.writer.evidence.pod(&mut self.reads, &owner.key).await?;
             if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
                 let pod = owner.key.clone();
                 let followed = found.map_or(ReferencedPod::Absent, ReferencedPod::Present);
-                return Ok(Outcome::Stale(Some(Change::Related(RelatedChange::Referenced(
+                return Ok(WriteOutcome::Stale(Some(Change::Related(RelatedChange::Referenced(
                     pod,
                     followed,
                     vec![app.clone()],
@@ -569,7 +577,7 @@ impl Batch<'_> {
         let object = json!({"apiVersion": api.api_version(), "kind": api.kind, "metadata": metadata, "spec": spec});
         let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
         match groups.create(&params(), &object).await.map_err(Error::from) {
-            Ok(made) => Ok(Outcome::Done(group_change(key, &made))),
+            Ok(made) => Ok(WriteOutcome::Done(group_change(key, &made))),
             Err(Error::Conflict(_)) => self.writer.already_there(key, &groups, owner).await,
             Err(error) => Err(error),
         }
@@ -577,13 +585,13 @@ impl Batch<'_> {
 
     /// Adds the driver as an executor's owner, after a GET of the driver's pod: with a wrong uid the garbage collector deletes
     /// the executor.
-    async fn adopt(&mut self, executor: &PodKey, seen: &ObjectVersion, driver: &PodIdentity) -> Result<Outcome> {
+    async fn adopt(&mut self, executor: &PodKey, seen: &ObjectVersion, driver: &PodIdentity) -> Result<WriteOutcome> {
         let found = self.writer.evidence.pod(&mut self.reads, &driver.key).await?;
         let is_running = found.as_ref().is_some_and(|pod| {
             pod.uid == driver.uid && pod.phase == DriverPhase::Running && !pod.deleting && !pod.is_executor
         });
         if !is_running {
-            return Ok(Outcome::Refused(Some(PodEvent {
+            return Ok(WriteOutcome::Refused(Some(PodEvent {
                 pod: executor.clone(),
                 uid: seen.uid.clone(),
                 reason: Reason::AdoptionRefused,
@@ -596,7 +604,7 @@ impl Batch<'_> {
         let patch = json!({"metadata": {"ownerReferences": [owner_reference(driver)]}});
         let patch = Patch::Strategic(guarded(&patch, seen));
         match pods.patch(executor.name(), &patch_params(), &patch).await {
-            Ok(patched) => Ok(Outcome::Done(patched.view.map(|pod| Change::Pods(PodChange::Observed(pod))))),
+            Ok(patched) => Ok(WriteOutcome::Done(patched.view.map(|pod| Change::Pods(PodChange::Observed(pod))))),
             Err(error) => stale(error, None),
         }
     }
@@ -648,10 +656,10 @@ fn guarded_deletion(seen: &ObjectVersion) -> DeleteParams {
 }
 
 /// Rejections of a plan from a stale snapshot: the object changed (409), or was deleted (404).
-fn stale(error: impl Into<Error>, group: Option<&GroupKey>) -> Result<Outcome> {
+fn stale(error: impl Into<Error>, group: Option<&GroupKey>) -> Result<WriteOutcome> {
     match error.into() {
-        Error::Conflict(_) => Ok(Outcome::Stale(None)),
-        Error::NotFound(_) => Ok(Outcome::Stale(
+        Error::Conflict(_) => Ok(WriteOutcome::Stale(None)),
+        Error::NotFound(_) => Ok(WriteOutcome::Stale(
             group.map(|key| Change::Related(RelatedChange::Groups(key.scheduler, Watched::Removed(key.clone())))),
         )),
         error => Err(error),

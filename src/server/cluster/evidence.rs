@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use kube::api::{Api, ListParams};
 
 use super::lease::Leadership;
-use super::lookups::{pod_named, pods_at};
+use super::lookup_reads::{pod_named, pods_at};
 use usher_core::ownership::contradiction::{self, Contradiction, Reads, ToRead};
 use usher_core::snapshot::{Change, DriverPhase, DriverPod, ObservedPod, ReferencedPod, RelatedChange, Snapshot};
 use usher_kube::limit::{Limiter, Priority};

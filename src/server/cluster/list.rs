@@ -10,7 +10,7 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
-use super::{lookups, watch};
+use super::{lookup_reads, watch};
 use usher_core::controller::{Lookup, LookupResult, lookup};
 use usher_core::lifecycle::Exits;
 use usher_core::nodes::{NodeLedger, Running};
@@ -152,10 +152,12 @@ async fn look_up(client: &kube::Client, store: &mut Store) -> (BTreeSet<&'static
         let wanted: Vec<Lookup> = wanted.into_iter().collect();
         for chunk in wanted.chunks(CHUNK) {
             let chunk = chunk.iter().filter(|read| budget(read).is_some_and(|(kind, _)| !refused.contains(kind)));
-            let reads = futures::stream::iter(chunk).map(async |read| (read, lookups::run(client.clone(), read).await));
+            let reads =
+                futures::stream::iter(chunk).map(async |read| (read, lookup_reads::run(client.clone(), read).await));
             let answers: Vec<(&Lookup, LookupResult)> = reads.buffer_unordered(MAX_CONCURRENT).collect().await;
             let kinds = |is_failed: bool| {
-                let matching = answers.iter().filter(move |(_, answer)| matches!(answer, LookupResult::Failed) == is_failed);
+                let matching =
+                    answers.iter().filter(move |(_, answer)| matches!(answer, LookupResult::Failed) == is_failed);
                 matching.filter_map(|(read, _)| Some(budget(read)?.0)).collect::<BTreeSet<_>>()
             };
             refused.extend(kinds(true).difference(&kinds(false)));

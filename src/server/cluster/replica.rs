@@ -6,8 +6,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-pub use super::controller::ReplicaConfig;
-use super::controller::{self, Inputs, Published};
+pub use super::event_loop::ReplicaConfig;
+use super::event_loop::{self, Inputs, Published};
 use super::lease::{self, Channels, ElectionState, LeadershipReceiver, Reported};
 use usher_core::controller::Settings;
 use usher_core::leader::LeaderState;
@@ -101,6 +101,6 @@ impl Replica {
         });
         let published = self.published;
         let inputs = Inputs { config, published, leadership, contact: contact_seen, reported, settings };
-        controller::spawn(inputs, supervisor);
+        event_loop::spawn(inputs, supervisor);
     }
 }

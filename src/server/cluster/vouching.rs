@@ -64,7 +64,7 @@ pub enum Vouched {
 pub struct Belief(Option<(String, Instant)>);
 
 impl Belief {
-    /// Whether what was read vouches now. A version that did goes on, whatever is written to the policy besides its spec.
+    /// Whether what was read vouches now. A version that vouched keeps vouching, whatever is written to the policy besides its spec.
     pub fn judge(&mut self, read: Result<Voucher, String>, settle: Duration, now: Now) -> Vouched {
         let Voucher { version, written } = match read {
             Ok(voucher) => voucher,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures::future::BoxFuture;
 
-use super::metrics::Outcome;
+use super::metrics::ReviewOutcome;
 use usher_core::admission::{self, BadReview, Decision, Operation, Review, ValidationContext, Verdict};
 use usher_core::ownership::resolve::DriverSource;
 use usher_core::policy::Policies;
@@ -95,7 +95,7 @@ pub struct ReviewResponse {
     /// Operation of the request.
     pub operation: Operation,
     /// Outcome of the review.
-    pub outcome: Outcome,
+    pub outcome: ReviewOutcome,
     /// Reason for the outcome.
     pub reason: Reason,
     /// How the driver was found.
@@ -189,7 +189,8 @@ impl Handler for Reviewer {
 impl Reviewer {
     fn decide(&self, review: Review<'_>, find: Find<'_>, decide: Decide) -> Result<ReviewResponse, Unobserved> {
         let state = &self.state;
-        let (snapshot, policies, own_account) = (state.snapshot.load(), state.policies.load(), state.own_account.load());
+        let (snapshot, policies, own_account) =
+            (state.snapshot.load(), state.policies.load(), state.own_account.load());
         let review = with_namespace(review, &snapshot, &policies, find)?;
         let own_account = own_account.as_ref().map(|own_account| own_account.as_str());
         let context = ValidationContext { snapshot: &snapshot, own_account, settled: state.is_settled() };
@@ -200,11 +201,11 @@ impl Reviewer {
 impl ReviewResponse {
     fn with(review: &Review<'_>, decision: &Decision<'_>) -> ReviewResponse {
         let outcome = match &decision.verdict {
-            Verdict::Deny(_) => Outcome::Denied,
-            Verdict::Allow { mutations } if mutations.is_empty() => Outcome::Allowed,
-            Verdict::Allow { .. } => Outcome::Patched,
+            Verdict::Deny(_) => ReviewOutcome::Denied,
+            Verdict::Allow { mutations } if mutations.is_empty() => ReviewOutcome::Allowed,
+            Verdict::Allow { .. } => ReviewOutcome::Patched,
         };
-        if outcome == Outcome::Denied {
+        if outcome == ReviewOutcome::Denied {
             let message = admission::response::denial(decision).unwrap_or_default();
             tracing::info!(
                 namespace = shown(&review.namespace), name = shown(review.name.as_deref().unwrap_or_default()),
@@ -231,7 +232,7 @@ impl ReviewResponse {
         ReviewResponse {
             body: Err(bad.to_string()),
             operation: Operation::Other,
-            outcome: Outcome::Failed,
+            outcome: ReviewOutcome::Failed,
             reason: Reason::BadReview,
             how: None,
         }

@@ -24,7 +24,7 @@ vocabulary! {
 
 vocabulary! {
     /// The outcome of a review.
-    Outcome
+    ReviewOutcome
     /// Allowed without a patch.
     Allowed = "allowed";
     /// Allowed with a patch.
@@ -67,7 +67,7 @@ impl Metrics {
         )?;
         let metrics = Metrics {
             requests,
-            review_counters: (0..Hook::ALL.len() * Operation::ALL.len() * Outcome::ALL.len() * Reason::ALL.len())
+            review_counters: (0..Hook::ALL.len() * Operation::ALL.len() * ReviewOutcome::ALL.len() * Reason::ALL.len())
                 .map(|_| OnceLock::new())
                 .collect(),
             durations: Hook::ALL.map(|hook| durations.with_label_values(&[hook.as_str()])),
@@ -80,7 +80,7 @@ impl Metrics {
             driver_counters: std::array::from_fn(|_| OnceLock::new()),
         };
         // Alerts depend on these counters, and Prometheus sees no increase in a series that begins with 1.
-        for outcome in [Outcome::Allowed, Outcome::Denied] {
+        for outcome in [ReviewOutcome::Allowed, ReviewOutcome::Denied] {
             let values = [Hook::Validate.as_str(), "create", outcome.as_str(), Reason::NotMutated.as_str()];
             metrics.requests.with_label_values(&values);
         }
@@ -88,9 +88,9 @@ impl Metrics {
     }
 
     /// Counts a review.
-    pub fn count_review(&self, hook: Hook, operation: Operation, outcome: Outcome, reason: Reason) {
+    pub fn count_review(&self, hook: Hook, operation: Operation, outcome: ReviewOutcome, reason: Reason) {
         let at = hook as usize * Operation::ALL.len() + operation as usize;
-        let at = (at * Outcome::ALL.len() + outcome as usize) * Reason::ALL.len() + reason as usize;
+        let at = (at * ReviewOutcome::ALL.len() + outcome as usize) * Reason::ALL.len() + reason as usize;
         let values = [hook.as_str(), operation.as_str(), outcome.as_str(), reason.as_str()];
         match self.review_counters.get(at) {
             Some(known) => known.get_or_init(|| self.requests.with_label_values(&values)).inc(),
@@ -121,9 +121,9 @@ mod tests {
     fn reviews_are_counted_by_webhook_operation_outcome_and_reason() {
         let registry = Registry::default();
         let metrics = Metrics::register(&registry).unwrap();
-        metrics.count_review(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::SchedulingSet);
-        metrics.count_review(Hook::Mutate, Operation::Create, Outcome::Patched, Reason::SchedulingSet);
-        metrics.count_review(Hook::Mutate, Operation::Update, Outcome::Allowed, Reason::NotCreate);
+        metrics.count_review(Hook::Mutate, Operation::Create, ReviewOutcome::Patched, Reason::SchedulingSet);
+        metrics.count_review(Hook::Mutate, Operation::Create, ReviewOutcome::Patched, Reason::SchedulingSet);
+        metrics.count_review(Hook::Mutate, Operation::Update, ReviewOutcome::Allowed, Reason::NotCreate);
         metrics.count_driver(DriverSource::Creator);
         metrics.time(Hook::Validate, Duration::from_micros(30));
         let text = registry.render().unwrap();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn discriminants_equal_indexes_in_all() {
-        assert!(Outcome::ALL.iter().enumerate().all(|(i, outcome)| *outcome as usize == i));
+        assert!(ReviewOutcome::ALL.iter().enumerate().all(|(i, outcome)| *outcome as usize == i));
         assert!(Hook::ALL.iter().enumerate().all(|(i, hook)| *hook as usize == i));
         assert!(Operation::ALL.iter().enumerate().all(|(i, operation)| *operation as usize == i));
         assert!(Reason::ALL.iter().enumerate().all(|(i, reason)| *reason as usize == i));

@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use super::gate::{MEDIUM, Permit, SMALL};
 use super::handlers::{Find, Handler, Handlers, Lookup, Namespaces, ReviewResponse, Unobserved};
 use super::limits::{Limits, MAX_BODY};
-use super::metrics::{Hook, Metrics, Outcome};
+use super::metrics::{Hook, Metrics, ReviewOutcome};
 use usher_core::admission::Operation;
 use usher_core::admission::head::HEAD_LEN;
 use usher_core::reason::Reason;
@@ -114,7 +114,7 @@ async fn review(State(webhook): State<Webhook>, request: Request) -> Result<Resp
         Ok(answered) => answered,
         Err(failure) => {
             let reason = failure.reason();
-            webhook.metrics.count_review(webhook.hook, Operation::Other, Outcome::Failed, reason);
+            webhook.metrics.count_review(webhook.hook, Operation::Other, ReviewOutcome::Failed, reason);
             return Ok(failure.into_response());
         }
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::draft::{Context, Draft, edit, push};
+use crate::draft::{Draft, SubmitContext, edit, push};
 use crate::error::{Result, SubmitError, require};
 use crate::files::Upload;
 use crate::java;
@@ -21,7 +21,7 @@ const NON_JVM_FACTOR: f64 = 0.4;
 const JVM_FACTOR: f64 = 0.1;
 const LEAST_OVERHEAD: u64 = 384;
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let conf = context.conf();
     let pod_name = pod_name(context);
     let image = image(context)?;
@@ -94,12 +94,12 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
 }
 
 /// The name of the driver's pod.
-pub(super) fn pod_name(context: &Context<'_>) -> String {
+pub(super) fn pod_name(context: &SubmitContext<'_>) -> String {
     let named = context.conf().get("spark.kubernetes.driver.pod.name");
     named.map_or_else(|| format!("{}-driver", context.prefix), str::to_owned)
 }
 
-fn image(context: &Context<'_>) -> Result<String> {
+fn image(context: &SubmitContext<'_>) -> Result<String> {
     let conf = context.conf();
     let image =
         conf.get("spark.kubernetes.driver.container.image").or_else(|| conf.get("spark.kubernetes.container.image"));
@@ -114,7 +114,7 @@ fn image(context: &Context<'_>) -> Result<String> {
     Ok(image.replace("{{SPARK_VERSION}}", &context.version.to_string()))
 }
 
-fn pull_policy<'c>(context: &'c Context<'_>) -> Result<&'c str> {
+fn pull_policy<'c>(context: &'c SubmitContext<'_>) -> Result<&'c str> {
     let key = "spark.kubernetes.container.image.pullPolicy";
     let policy = context.conf().one_of(key, &["Always", "Never", "IfNotPresent"])?;
     Ok(policy.unwrap_or("IfNotPresent"))
@@ -128,7 +128,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(context: &Context<'_>) -> Result<Memory> {
+    fn of(context: &SubmitContext<'_>) -> Result<Memory> {
         let conf = context.conf();
         let mebibytes = |key| conf.mebibytes(key, context.version);
         let memory = mebibytes("spark.driver.memory")?.unwrap_or(1024);
@@ -151,7 +151,7 @@ impl Memory {
 }
 
 /// `spark.driver.resource.NAME.amount` of a vendor's device plugin (`ResourceUtils.parseAllResourceRequests`).
-fn devices(context: &Context<'_>) -> Result<Vec<(String, String)>> {
+fn devices(context: &SubmitContext<'_>) -> Result<Vec<(String, String)>> {
     let conf = context.conf();
     let prefix = "spark.driver.resource.";
     let mut names = BTreeSet::new();
@@ -180,25 +180,25 @@ fn devices(context: &Context<'_>) -> Result<Vec<(String, String)>> {
     Ok(devices)
 }
 
-pub(super) fn block_manager_port(context: &Context<'_>) -> Result<i32> {
+pub(super) fn block_manager_port(context: &SubmitContext<'_>) -> Result<i32> {
     let conf = context.conf();
     let port = conf.port("spark.driver.blockManager.port")?.or(conf.port("spark.blockManager.port")?);
     Ok(port.unwrap_or(BLOCK_MANAGER_PORT))
 }
 
-pub(super) fn ui_port(context: &Context<'_>) -> Result<i32> {
+pub(super) fn ui_port(context: &SubmitContext<'_>) -> Result<i32> {
     Ok(context.conf().port("spark.ui.port")?.unwrap_or(UI_PORT))
 }
 
 /// The port of Spark Connect, since 4.1.
-pub(super) fn connect_port(context: &Context<'_>) -> Result<Option<i32>> {
+pub(super) fn connect_port(context: &SubmitContext<'_>) -> Result<Option<i32>> {
     if !context.is_since(4, 1) {
         return Ok(None);
     }
     Ok(Some(context.conf().port("spark.connect.grpc.binding.port")?.unwrap_or(CONNECT_PORT)))
 }
 
-fn metadata(context: &Context<'_>, pod_name: &str, draft: &mut Draft) {
+fn metadata(context: &SubmitContext<'_>, pod_name: &str, draft: &mut Draft) {
     draft.metadata.insert("name".into(), json!(pod_name));
     edit(&mut draft.metadata, "labels", |labels| labels.extend(context.labels.clone()));
     let annotations: Vec<(String, Value)> = context
@@ -211,7 +211,7 @@ fn metadata(context: &Context<'_>, pod_name: &str, draft: &mut Draft) {
     }
 }
 
-fn spec(context: &Context<'_>, draft: &mut Draft) {
+fn spec(context: &SubmitContext<'_>, draft: &mut Draft) {
     let conf = context.conf();
     draft.spec.insert("restartPolicy".into(), json!("Never"));
     let selectors = ["spark.kubernetes.node.selector.", "spark.kubernetes.driver.node.selector."];
@@ -239,7 +239,7 @@ pub(super) fn is_local(resource: &str) -> bool {
 }
 
 /// Uploads the local files of a list, which the driver reads from there: they come first.
-fn uploaded_list(context: &Context<'_>, key: &str, draft: &mut Draft) -> Result<()> {
+fn uploaded_list(context: &SubmitContext<'_>, key: &str, draft: &mut Draft) -> Result<()> {
     let all: Vec<String> = context.conf().list(key).into_iter().map(str::to_owned).collect();
     let (local, remote): (Vec<String>, Vec<String>) = all.into_iter().partition(|uri| is_local(uri));
     if local.is_empty() {
@@ -264,7 +264,7 @@ fn uploaded_list(context: &Context<'_>, key: &str, draft: &mut Draft) -> Result<
 }
 
 /// Uploads a file (`KubernetesUtils.uploadFileUri`). Returns where it goes.
-pub(super) fn upload(context: &Context<'_>, uri: &str, draft: &mut Draft) -> Result<String> {
+pub(super) fn upload(context: &SubmitContext<'_>, uri: &str, draft: &mut Draft) -> Result<String> {
     let key = "spark.kubernetes.file.upload.path";
     let folder = context.conf().get(key).ok_or_else(|| {
         SubmitError::new(format!(

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::basic::{is_local, upload};
-use crate::draft::{Context, Draft, push};
+use crate::draft::{Draft, SubmitContext, push};
 use crate::error::Result;
 use crate::options::{NO_RESOURCE, Resource};
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let (kind, resource) = match &context.app.resource {
         // A local JAR travels in `spark.jars`.
         Resource::Java(jar) if is_local(jar) => ("java", NO_RESOURCE.to_owned()),

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, json};
 
-use crate::draft::{Context, Draft};
+use crate::draft::{Draft, SubmitContext};
 use crate::error::{Result, SubmitError};
 
 const PREFIX: &str = "spark.kubernetes.authenticate.driver.";
@@ -12,7 +12,7 @@ const MOUNT: &str = "/mnt/secrets/spark-kubernetes-credentials";
 const VOLUME: &str = "kubernetes-credentials";
 const REDACTED: &str = "<present_but_redacted>";
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let conf = context.conf();
     let key = |name: &str| format!("{PREFIX}{name}");
     let mut data = Map::new();

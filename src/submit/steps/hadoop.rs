@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::draft::{Context, Draft};
+use crate::draft::{Draft, SubmitContext};
 use crate::error::{Result, require};
 
 const FOLDER: &str = "/opt/hadoop/conf";
 const VOLUME: &str = "hadoop-properties";
 const KEY: &str = "spark.kubernetes.hadoop.configMapName";
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let folder = context.env.variables.get("HADOOP_CONF_DIR");
     let existing = context.conf().get(KEY);
     require(folder.is_none() || existing.is_none(), || {

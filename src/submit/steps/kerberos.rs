@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::draft::{Context, Draft};
+use crate::draft::{Draft, SubmitContext};
 use crate::error::{Result, SubmitError, require};
 use crate::options::local_path;
 
@@ -13,7 +13,7 @@ const KRB5_FILE: &str = "krb5.conf";
 const KEYTAB_FOLDER: &str = "/mnt/secrets/kerberos-keytab";
 const TOKENS_FOLDER: &str = "/mnt/secrets/hadoop-credentials";
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let conf = context.conf();
     let key = |name: &str| format!("spark.kubernetes.kerberos.{name}");
     let (path, map) =

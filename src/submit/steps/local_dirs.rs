@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::draft::{Context, Draft};
+use crate::draft::{Draft, SubmitContext};
 use crate::error::Result;
 
 const PREFIX: &str = "spark-local-dir-";
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let conf = context.conf();
     let mounts = draft.container.get("volumeMounts").and_then(Value::as_array);
     let mounted = mounts

@@ -13,13 +13,13 @@ mod service;
 mod template;
 mod volumes;
 
-use super::draft::{Context, Draft};
+use super::draft::{Draft, SubmitContext};
 use super::error::Result;
 
 pub(super) use template::{KEY as TEMPLATE_KEY, load};
 
 /// A step, and the name of Spark's class, by which `spark.kubernetes.driver.pod.excludedFeatureSteps` excludes it.
-type Step = (&'static str, fn(&Context<'_>, &mut Draft) -> Result<()>);
+type Step = (&'static str, fn(&SubmitContext<'_>, &mut Draft) -> Result<()>);
 
 const STEPS: [Step; 12] = [
     ("BasicDriverFeatureStep", basic::configure),
@@ -40,7 +40,7 @@ const STEPS: [Step; 12] = [
 const PACKAGE: &str = "org.apache.spark.deploy.k8s.features.";
 
 /// Runs the steps that are not excluded.
-pub(super) fn run(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn run(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     // Since 4.1.
     let excluded = match context.is_since(4, 1) {
         true => context.conf().list("spark.kubernetes.driver.pod.excludedFeatureSteps"),

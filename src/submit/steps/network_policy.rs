@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::draft::{Context, Draft};
+use crate::draft::{Draft, SubmitContext};
 use crate::error::Result;
 use usher_spark::labels;
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     if !context.is_since(4, 2) {
         return Ok(());
     }

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::draft::{Context, Draft};
+use crate::draft::{Draft, SubmitContext};
 use crate::error::{Result, SubmitError};
 
-pub(super) fn mount(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn mount(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     for (secret, path) in context.prefixed("spark.kubernetes.driver.secrets.") {
         let volume = format!("{secret}-volume");
         draft.volume(json!({"name": volume, "secret": {"secretName": secret}}));
@@ -14,7 +14,7 @@ pub(super) fn mount(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn env(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn env(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     for (variable, reference) in context.prefixed("spark.kubernetes.driver.secretKeyRef.") {
         // As the JVM splits: without what is empty at the end.
         let parts: Vec<&str> = reference.trim_end_matches(':').split(':').collect();

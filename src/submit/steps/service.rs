@@ -3,14 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use super::basic;
-use crate::draft::{Context, Draft, push};
+use crate::draft::{Draft, SubmitContext, push};
 use crate::error::{Result, require};
 use usher_spark::labels;
 
 const MAX_NAME: usize = 63;
 const SUFFIX: &str = "-driver-svc";
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let conf = context.conf();
     require(conf.get("spark.driver.bindAddress").is_none(), || {
         "spark.driver.bindAddress is not supported in Kubernetes mode, as the driver's bind address is managed and set to the driver \

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::draft::{Context, Draft};
+use crate::draft::{Draft, SubmitContext};
 use crate::error::{Result, SubmitError};
 use crate::options::local_path;
 use crate::pod_template::{self, Template};
@@ -18,7 +18,7 @@ pub(crate) const KEY: &str = "podspec-configmap-key";
 const VOLUME: &str = "pod-template-volume";
 
 /// Where the driver's pod begins: with the template, or empty.
-pub(crate) fn load(context: &Context<'_>) -> Result<Draft> {
+pub(crate) fn load(context: &SubmitContext<'_>) -> Result<Draft> {
     let mut draft = Draft::default();
     let Some(path) = context.conf().get(DRIVER_FILE) else { return Ok(draft) };
     let unloaded =
@@ -65,7 +65,7 @@ pub(crate) fn load(context: &Context<'_>) -> Result<Draft> {
     Ok(draft)
 }
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let Some(path) = context.conf().get(EXECUTOR_FILE) else { return Ok(()) };
     let content = context.text(&local_path(path), EXECUTOR_FILE)?;
     let name = format!("{}-driver-podspec-conf-map", context.prefix);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::basic::pod_name;
-use crate::draft::{Context, Draft};
+use crate::draft::{Draft, SubmitContext};
 use crate::error::{Result, SubmitError, require};
 use usher_spark::labels;
 
@@ -14,7 +14,7 @@ const ON_DEMAND: &str = "OnDemand";
 const DRIVER: &str = "spark.kubernetes.driver.volumes.";
 const EXECUTOR: &str = "spark.kubernetes.executor.volumes.";
 
-pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> {
+pub(super) fn configure(context: &SubmitContext<'_>, draft: &mut Draft) -> Result<()> {
     let is_new = context.is_since(4, 0);
     let volumes = parse(context, DRIVER, is_new)?;
     // The driver would fail by them.
@@ -34,8 +34,8 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
         draft.mount(mount);
         let source = match volume.source {
             Source::Claim { name, storage_class, size, labels, annotations } => {
-                let claim = format!("{}-pvc-{at}", pod_of_claims(context));
-                let name = name.replace(ON_DEMAND, &claim);
+                let claim_name = format!("{}-pvc-{at}", pod_of_claims(context));
+                let name = name.replace(ON_DEMAND, &claim_name);
                 if let (Some(class), Some(size)) = (storage_class, size) {
                     draft.resources.push(claim(context, &name, (&class, &size), labels, annotations)?);
                 }
@@ -53,7 +53,7 @@ pub(super) fn configure(context: &Context<'_>, draft: &mut Draft) -> Result<()> 
 }
 
 /// The beginning of the names of claims that are made for the driver.
-fn pod_of_claims(context: &Context<'_>) -> String {
+fn pod_of_claims(context: &SubmitContext<'_>) -> String {
     if context.conf().get("spark.kubernetes.driver.pod.name").is_some() {
         return format!("{}-driver", context.prefix);
     }
@@ -61,7 +61,7 @@ fn pod_of_claims(context: &Context<'_>) -> String {
 }
 
 fn claim(
-    context: &Context<'_>,
+    context: &SubmitContext<'_>,
     name: &str,
     (class, size): (&str, &str),
     labels: Map<String, Value>,
@@ -109,7 +109,7 @@ enum Source {
 ///
 /// `is_new`: since 4.0, with the type of a hostPath, labels and annotations of claims, and checks of sizes and of paths that exclude each
 /// other.
-fn parse(context: &Context<'_>, prefix: &str, is_new: bool) -> Result<Vec<Volume>> {
+fn parse(context: &SubmitContext<'_>, prefix: &str, is_new: bool) -> Result<Vec<Volume>> {
     let settings = context.prefixed(prefix);
     let mut names: Vec<(&str, &str)> = Vec::new();
     for (key, _) in &settings {

@@ -1,4 +1,4 @@
-//! Where a log was read up to, so that reading goes on there after an interruption without losing or repeating a line.
+//! Up to where a log was read, so that reading continues there after an interruption without losing or repeating a line.
 
 use std::collections::VecDeque;
 

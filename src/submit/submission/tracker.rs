@@ -15,7 +15,7 @@ pub enum Change {
 
 /// How a submission ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum WatchOutcome {
     /// Its driver exited with code 0.
     Succeeded,
     /// Its driver failed.
@@ -28,7 +28,7 @@ pub enum Outcome {
 #[derive(Debug, Default)]
 pub struct Tracker {
     /// By uid: a pod that was created anew under its name is another submission.
-    drivers: BTreeMap<String, (DriverStatus, Option<Outcome>)>,
+    drivers: BTreeMap<String, (DriverStatus, Option<WatchOutcome>)>,
     /// The uids of those whose pods do not exist any more, the first that was deleted first.
     gone: VecDeque<String>,
     /// The same, to find one.
@@ -43,7 +43,8 @@ impl Tracker {
         for (_, listed) in self.listed.iter_mut().filter(|(namespace, _)| is_in(&status, namespace.as_deref())) {
             listed.insert(status.uid.clone());
         }
-        let outcome = status.has_succeeded().map(|has| if has { Outcome::Succeeded } else { Outcome::Failed });
+        let outcome =
+            status.has_succeeded().map(|has| if has { WatchOutcome::Succeeded } else { WatchOutcome::Failed });
         match self.drivers.get_mut(&status.uid) {
             Some((_, Some(_))) => None,
             Some((known, known_outcome)) => {
@@ -68,7 +69,7 @@ impl Tracker {
         if outcome.is_some() {
             return None;
         }
-        *outcome = Some(Outcome::Deleted);
+        *outcome = Some(WatchOutcome::Deleted);
         Some(Change::Deleted(Box::new(status.clone())))
     }
 
@@ -86,7 +87,7 @@ impl Tracker {
     }
 
     /// The drivers, and how those that ended did.
-    pub fn drivers(&self) -> impl Iterator<Item = (&DriverStatus, Option<Outcome>)> {
+    pub fn drivers(&self) -> impl Iterator<Item = (&DriverStatus, Option<WatchOutcome>)> {
         self.drivers.values().map(|(status, outcome)| (status, *outcome))
     }
 
@@ -110,10 +111,10 @@ impl Tracker {
     }
 
     /// How these submissions ended, the worst of it, once all of them have. One that was never seen was deleted.
-    pub fn outcome<'u>(&self, uids: impl IntoIterator<Item = &'u str>) -> Option<Outcome> {
-        let mut worst = Outcome::Succeeded;
+    pub fn outcome<'u>(&self, uids: impl IntoIterator<Item = &'u str>) -> Option<WatchOutcome> {
+        let mut worst = WatchOutcome::Succeeded;
         for uid in uids {
-            worst = worst.max(self.drivers.get(uid).map_or(Some(Outcome::Deleted), |(_, outcome)| *outcome)?);
+            worst = worst.max(self.drivers.get(uid).map_or(Some(WatchOutcome::Deleted), |(_, outcome)| *outcome)?);
         }
         Some(worst)
     }
@@ -154,10 +155,10 @@ mod tests {
             .map(|phase| state(tracker.observe(driver("1", phase))))
             .collect();
         assert_eq!(states, [Some("pending"), None, Some("running"), None, Some("failed"), None]);
-        assert_eq!((tracker.outcome(["1"]), tracker.is_gone("1")), (Some(Outcome::Failed), false));
+        assert_eq!((tracker.outcome(["1"]), tracker.is_gone("1")), (Some(WatchOutcome::Failed), false));
         assert_eq!(tracker.delete("1"), None, "it had ended");
         assert!(tracker.is_gone("1") && tracker.has_ended("1"));
-        assert_eq!(tracker.outcome(["1"]), Some(Outcome::Failed));
+        assert_eq!(tracker.outcome(["1"]), Some(WatchOutcome::Failed));
     }
 
     #[test]
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(tracker.end_list(Some("other")), []);
         let gone: Vec<_> = tracker.end_list(Some("n")).into_iter().map(|change| state(Some(change))).collect();
         assert_eq!(gone, [Some("deleted")]);
-        assert_eq!((tracker.outcome(["1"]), tracker.outcome(["1", "2"])), (Some(Outcome::Deleted), None));
+        assert_eq!((tracker.outcome(["1"]), tracker.outcome(["1", "2"])), (Some(WatchOutcome::Deleted), None));
         assert_eq!(tracker.end_list(Some("n")), []);
     }
 
@@ -194,9 +195,9 @@ mod tests {
     fn outcome_of_several_is_the_worst() {
         let mut tracker = Tracker::default();
         tracker.observe(driver("1", "Succeeded"));
-        assert_eq!(tracker.outcome(["1"]), Some(Outcome::Succeeded));
+        assert_eq!(tracker.outcome(["1"]), Some(WatchOutcome::Succeeded));
         tracker.observe(driver("2", "Failed"));
-        assert_eq!(tracker.outcome(["1", "2"]), Some(Outcome::Failed));
-        assert_eq!(tracker.outcome(["1", "2", "never seen"]), Some(Outcome::Deleted));
+        assert_eq!(tracker.outcome(["1", "2"]), Some(WatchOutcome::Failed));
+        assert_eq!(tracker.outcome(["1", "2", "never seen"]), Some(WatchOutcome::Deleted));
     }
 }

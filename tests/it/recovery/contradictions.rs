@@ -49,7 +49,7 @@ fn notebook() -> PodBuilder {
 fn assert_kept(mut scene: Scene, says: &str) {
     scene.run(1000);
     let finding = scene.findings().into_iter().find(|finding| finding.rule == RecoveryRule::Orphans).expect(says);
-    assert_eq!((scene.deletions(), finding.outcome), (vec![], Outcome::Kept(NoRemedy::Contradicted)), "{says}");
+    assert_eq!((scene.deletions(), finding.outcome), (vec![], FindingOutcome::Kept(NoRemedy::Contradicted)), "{says}");
     assert!(finding.message.ends_with(says), "{}", finding.message);
     let mut costs = scene.harness.controller.costs().apps();
     let is_counted = costs.any(|(_, cause, amount)| cause == WasteCause::Orphaned && amount.core_seconds > 0.0);

@@ -89,7 +89,10 @@ fn refused_executors_of_an_account_that_is_bound_to_no_pod_are_only_reported() {
     let outside = signed(&mut scene, &executor(1).created_by("jane"));
     scene.harness.observe(&evicted(outside));
     scene.run(4000);
-    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::UnknownDriver)));
+    assert_eq!(
+        (scene.deletions(), scene.only_finding().outcome),
+        (vec![], FindingOutcome::Kept(NoRemedy::UnknownDriver))
+    );
 }
 
 #[test]
@@ -118,10 +121,10 @@ pub(crate) fn check_owner_keeps() {
 fn hopeless_driver_is_deleted_only_while_its_view_answers() {
     let conf = "spark.executor.instances=2\nspark.kubernetes.submitInDriver=true";
     for (answers, outcome) in [
-        (Answers::View(vec![], vec![], COMPLETE), Outcome::Deleting),
+        (Answers::View(vec![], vec![], COMPLETE), FindingOutcome::Deleting),
         // It prepares its data before it creates its SparkContext, or works on after it stopped it.
-        (Answers::Nothing, Outcome::Kept(NoRemedy::NoView)),
-        (Answers::Refused, Outcome::Kept(NoRemedy::NoView)),
+        (Answers::Nothing, FindingOutcome::Kept(NoRemedy::NoView)),
+        (Answers::Refused, FindingOutcome::Kept(NoRemedy::NoView)),
     ] {
         let mut scene = Scene::with_conf(act(RecoveryRule::Hopeless), conf);
         scene.answers = answers;
@@ -129,7 +132,7 @@ fn hopeless_driver_is_deleted_only_while_its_view_answers() {
         assert_eq!(scene.only_finding().outcome, outcome);
         let asks = |deletion: &Recover| matches!(deletion.check, Check::NoExecutors(_));
         assert!(scene.deletions().iter().all(|(_, deletion)| asks(deletion)));
-        assert_eq!(scene.deletions().len(), usize::from(outcome == Outcome::Deleting));
+        assert_eq!(scene.deletions().len(), usize::from(outcome == FindingOutcome::Deleting));
     }
 }
 
@@ -235,7 +238,7 @@ pub(crate) fn check_workloads_driver() {
     let mut scene = Scene::new(act(RecoveryRule::ZombieDriver));
     scene.harness.observe(&lingering(10).owned_by("StatefulSet", "drivers", "s1"));
     scene.run(700);
-    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::Workload)));
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], FindingOutcome::Kept(NoRemedy::Workload)));
 }
 
 #[test]

@@ -27,7 +27,7 @@ use usher_core::policy::{
 };
 use usher_core::reason::Reason;
 use usher_core::recovery::finding::NoRemedy;
-use usher_core::recovery::report::Outcome;
+use usher_core::recovery::report::FindingOutcome;
 use usher_core::snapshot::{Change, Group, GroupKey, PodChange, RelatedChange, Watched};
 use usher_spark::ids::{AppKey, PodIdentity, PodKey};
 use usher_spark::rest::DriverMetrics;
@@ -69,7 +69,7 @@ fn nothing_of_a_living_driver_is_deleted_without_its_view() {
     scene.harness.observe(&starting(1));
     scene.answers = Answers::Nothing;
     scene.run(900);
-    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NoView)));
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], FindingOutcome::Kept(NoRemedy::NoView)));
     // The answers begin: the pod is deleted at once, because its time is over.
     scene.registered(&[]);
     scene.run(700);
@@ -81,14 +81,14 @@ fn nothing_of_a_living_driver_is_deleted_without_its_view() {
     scene.run(480);
     scene.answers = Answers::Nothing;
     scene.run(600);
-    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NoView)));
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], FindingOutcome::Kept(NoRemedy::NoView)));
 
     // Drivers are not polled.
     let driver_view = DriverViews { access: DriverAccess::None, ..DriverViews::default() };
     let mut scene = Scene::new(Recovery { driver_view, ..act(RecoveryRule::Stuck) });
     scene.harness.observe(&starting(1));
     scene.run(1000);
-    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::NotPolled)));
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], FindingOutcome::Kept(NoRemedy::NotPolled)));
 
     // The driver has dropped listener events.
     let dropped = DriverMetrics { dropped_events: Some(1), queued_events: Some(0), target: None };
@@ -104,10 +104,10 @@ fn nothing_of_a_living_driver_is_deleted_without_its_view() {
     scene.harness.observe(&starting(3).owned_by("StatefulSet", "set", "s"));
     scene.run(1000);
     assert_eq!(scene.deletions(), []);
-    let outcomes: Vec<Outcome> = scene.findings().iter().map(|finding| finding.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Kept(NoRemedy::UnknownDriver), Outcome::Kept(NoRemedy::Workload)]);
+    let outcomes: Vec<FindingOutcome> = scene.findings().iter().map(|finding| finding.outcome).collect();
+    assert_eq!(outcomes, [FindingOutcome::Kept(NoRemedy::UnknownDriver), FindingOutcome::Kept(NoRemedy::Workload)]);
     let report = scene.harness.controller.recovery().of(&AppKey::new("default", "other")).unwrap();
-    assert_eq!(report.findings[0].outcome, Outcome::Kept(NoRemedy::UnknownDriver));
+    assert_eq!(report.findings[0].outcome, FindingOutcome::Kept(NoRemedy::UnknownDriver));
 }
 
 #[test]
@@ -179,7 +179,10 @@ fn executor_that_was_given_up_is_deleted_after_ten_views_unless_the_application_
         assert_eq!(scene.deletions().len(), usize::from(is_deleted), "{reason}");
         assert!(scene.first(Reason::ExecutorGivenUp).is_some());
         let outcome = scene.only_finding().outcome;
-        assert_eq!(outcome, if is_deleted { Outcome::Deleting } else { Outcome::Kept(NoRemedy::ForInspection) });
+        assert_eq!(
+            outcome,
+            if is_deleted { FindingOutcome::Deleting } else { FindingOutcome::Kept(NoRemedy::ForInspection) }
+        );
     }
 }
 
@@ -209,10 +212,10 @@ fn driver_without_executors_is_hopeless_only_if_it_wants_some() {
         Answers::View(vec![], vec![], DriverMetrics { dropped_events: Some(0), queued_events: Some(0), target })
     };
     for (conf, answers, expected) in [
-        (cluster_mode, wants(None), Some(Outcome::Deleting)),
-        (client_mode, wants(None), Some(Outcome::Kept(NoRemedy::NotInCluster))),
+        (cluster_mode, wants(None), Some(FindingOutcome::Deleting)),
+        (client_mode, wants(None), Some(FindingOutcome::Kept(NoRemedy::NotInCluster))),
         (dynamic, wants(Some(0)), None),
-        (dynamic, wants(Some(2)), Some(Outcome::Deleting)),
+        (dynamic, wants(Some(2)), Some(FindingOutcome::Deleting)),
         (dynamic, Answers::Nothing, None),
     ] {
         let mut scene = Scene::with_conf(act(RecoveryRule::Hopeless), conf);
@@ -224,7 +227,7 @@ fn driver_without_executors_is_hopeless_only_if_it_wants_some() {
         assert_eq!(found, expected, "{conf} {answers:?}");
         let names: Vec<&str> = scene.deletions().iter().map(|(_, deletion)| deletion.event.pod.name()).collect();
         assert!(names.iter().all(|name| *name == "nb-driver"), "{names:?}");
-        assert_eq!(!names.is_empty(), expected == Some(Outcome::Deleting));
+        assert_eq!(!names.is_empty(), expected == Some(FindingOutcome::Deleting));
         assert_eq!(scene.first(Reason::NoExecutors).is_some(), expected.is_some());
     }
     // A pending executor is hope, and one that was there meanwhile starts the time anew.
@@ -274,7 +277,7 @@ pub(crate) fn check_stopped() {
     assert_eq!(scene.findings(), []);
     scene.run(300);
     let finding = scene.only_finding();
-    assert_eq!(finding.outcome, Outcome::Kept(NoRemedy::ReportOnly));
+    assert_eq!(finding.outcome, FindingOutcome::Kept(NoRemedy::ReportOnly));
     assert!(finding.message.contains("SparkContext was stopped"), "{}", finding.message);
     assert!(scene.first(Reason::DriverLingers).is_some());
     assert_eq!(scene.deletions(), []);
@@ -336,7 +339,7 @@ fn orphans_of_a_driver_that_keeps_its_executors_are_reported() {
     scene.run(10);
     scene.harness.delete_pod("nb-driver", DRIVER_UID);
     scene.run(400);
-    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], Outcome::Kept(NoRemedy::Kept)));
+    assert_eq!((scene.deletions(), scene.only_finding().outcome), (vec![], FindingOutcome::Kept(NoRemedy::Kept)));
     assert!(scene.first(Reason::ExecutorOrphaned).is_some());
 }
 
@@ -403,7 +406,7 @@ fn pods_that_a_kubelet_refused_are_deleted_after_an_hour() {
     scene.run(4000);
     assert_eq!(scene.deletions(), []);
     let report = scene.harness.controller.recovery().of(&AppKey::new("default", "other")).unwrap();
-    assert_eq!(report.findings[0].outcome, Outcome::Kept(NoRemedy::UnknownDriver));
+    assert_eq!(report.findings[0].outcome, FindingOutcome::Kept(NoRemedy::UnknownDriver));
 }
 
 #[test]
@@ -423,7 +426,7 @@ fn executors_of_a_workload_are_never_deleted() {
     let findings = scene.findings();
     let rules: Vec<RecoveryRule> = findings.iter().map(|finding| finding.rule).collect();
     assert_eq!(rules, [RecoveryRule::Refused, RecoveryRule::Terminating, RecoveryRule::Stuck]);
-    assert!(findings.iter().all(|finding| finding.outcome == Outcome::Kept(NoRemedy::Workload)), "{findings:?}");
+    assert!(findings.iter().all(|finding| finding.outcome == FindingOutcome::Kept(NoRemedy::Workload)), "{findings:?}");
 }
 
 #[test]
@@ -437,11 +440,11 @@ fn terminating_executor_is_deleted_by_force_only_in_mode_act_and_without_finaliz
     // Only mode act reads the node.
     let condition = " if its node no longer exists";
     for (recovery, finalizers, outcome) in [
-        (act(RecoveryRule::Terminating), &[][..], Outcome::Deleting),
-        (act(RecoveryRule::Terminating), &["a/b"], Outcome::Kept(NoRemedy::Finalizers)),
-        (acting(), &[], Outcome::Warned(condition)),
-        (Recovery { acts: false, ..act(RecoveryRule::Terminating) }, &[], Outcome::NotActing(condition)),
-        (Recovery { dry_run: true, ..act(RecoveryRule::Terminating) }, &[], Outcome::DryRun(condition)),
+        (act(RecoveryRule::Terminating), &[][..], FindingOutcome::Deleting),
+        (act(RecoveryRule::Terminating), &["a/b"], FindingOutcome::Kept(NoRemedy::Finalizers)),
+        (acting(), &[], FindingOutcome::Warned(condition)),
+        (Recovery { acts: false, ..act(RecoveryRule::Terminating) }, &[], FindingOutcome::NotActing(condition)),
+        (Recovery { dry_run: true, ..act(RecoveryRule::Terminating) }, &[], FindingOutcome::DryRun(condition)),
     ] {
         let mut scene = Scene::new(recovery);
         let pod = deleting(&scene, finalizers);
@@ -452,7 +455,7 @@ fn terminating_executor_is_deleted_by_force_only_in_mode_act_and_without_finaliz
         assert_eq!(scene.only_finding().outcome, outcome);
         let checks: Vec<&Check> = scene.deletions().iter().map(|(_, deletion)| &deletion.check).collect();
         let expected = Check::NodeGone("node-1".into());
-        assert_eq!(checks.first().copied(), (outcome == Outcome::Deleting).then_some(&expected));
+        assert_eq!(checks.first().copied(), (outcome == FindingOutcome::Deleting).then_some(&expected));
         assert!(scene.first(Reason::TerminationHangs).is_some());
     }
 }
@@ -526,8 +529,8 @@ fn mode_off_finds_nothing_and_one_setting_stops_all_deletions() {
     let mut stopped = Scene::new(Recovery { acts: false, ..rules(Mode::Act) });
     story(&mut stopped);
     assert_eq!(stopped.deletions(), []);
-    let outcomes: Vec<Outcome> = stopped.findings().iter().map(|finding| finding.outcome).collect();
-    assert_eq!(outcomes, [Outcome::NotActing(""); 3]);
+    let outcomes: Vec<FindingOutcome> = stopped.findings().iter().map(|finding| finding.outcome).collect();
+    assert_eq!(outcomes, [FindingOutcome::NotActing(""); 3]);
     // Each pod is counted once. The driver that ended made the stuck one an orphan.
     let counts: Vec<(RecoveryRule, u32)> = stopped.withheld.iter().map(|(rule, count)| (*rule, *count)).collect();
     let expected = [(RecoveryRule::Stuck, 1), (RecoveryRule::Unregistered, 1), (RecoveryRule::Orphans, 2)];
@@ -535,7 +538,7 @@ fn mode_off_finds_nothing_and_one_setting_stops_all_deletions() {
     let mut dry = Scene::new(Recovery { dry_run: true, ..rules(Mode::Act) });
     story(&mut dry);
     assert_eq!(dry.deletions(), []);
-    assert!(dry.findings().iter().all(|finding| finding.outcome == Outcome::DryRun("")));
+    assert!(dry.findings().iter().all(|finding| finding.outcome == FindingOutcome::DryRun("")));
     assert_eq!((dry.findings().len(), &dry.withheld), (3, &stopped.withheld));
     let mut acting = Scene::new(rules(Mode::Act));
     story(&mut acting);
@@ -558,7 +561,7 @@ fn budget_bounds_deletions_and_the_finding_states_when_it_is_available() {
         assert!(within <= 5, "{within} within an hour of {at}");
     }
     assert!(times.len() >= 4, "{times:?}");
-    assert!(scene.findings().iter().any(|finding| matches!(finding.outcome, Outcome::Later(..))));
+    assert!(scene.findings().iter().any(|finding| matches!(finding.outcome, FindingOutcome::Later(..))));
 }
 
 #[test]
@@ -616,10 +619,10 @@ pub(crate) fn check_attempts() {
     // Its attempt ends in the step that plans it: it is never shown as being deleted.
     for _ in 0..200 {
         scene.run(1);
-        assert_ne!(find(&scene).outcome, Outcome::Deleting);
+        assert_ne!(find(&scene).outcome, FindingOutcome::Deleting);
     }
     let first = find(&scene);
-    assert!(matches!(first.outcome, Outcome::NotDeleted("its node exists", _)), "{:?}", first.outcome);
+    assert!(matches!(first.outcome, FindingOutcome::NotDeleted("its node exists", _)), "{:?}", first.outcome);
     assert!(first.outcome.text().starts_with("was not deleted, because its node exists; checked again after "));
 }
 
@@ -637,9 +640,9 @@ pub(crate) fn check_live_kept() {
     scene.harness.observe(&running(3));
     scene.answers = Answers::View(vec![], vec![(3, "lost")], COMPLETE);
     scene.run(1200);
-    let outcomes: Vec<(RecoveryRule, Outcome)> =
+    let outcomes: Vec<(RecoveryRule, FindingOutcome)> =
         scene.findings().iter().map(|finding| (finding.rule, finding.outcome)).collect();
-    assert_eq!(outcomes, all.map(|rule| (rule, Outcome::Kept(NoRemedy::Kept))));
+    assert_eq!(outcomes, all.map(|rule| (rule, FindingOutcome::Kept(NoRemedy::Kept))));
     assert_eq!(scene.deletions(), []);
 }
 
@@ -650,7 +653,7 @@ fn finding_that_persists_is_reported_once_an_hour() {
     scene.run(600 + 2 * 3600 + 120);
     let events = scene.actions.iter().filter(|(_, action)| action.reason() == Some(Reason::ExecutorStuck)).count();
     assert_eq!(events, 3);
-    assert_eq!(scene.only_finding().outcome, Outcome::Warned(""));
+    assert_eq!(scene.only_finding().outcome, FindingOutcome::Warned(""));
 }
 
 #[test]

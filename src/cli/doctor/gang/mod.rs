@@ -35,7 +35,7 @@ use super::target::Target;
 use plan::{Scenario, Setup};
 use prepare::{Asked, prepare};
 use stage::Stage;
-use table::{Row, Verdict};
+use table::{CheckVerdict, Row};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -111,7 +111,7 @@ pub(super) fn run(
         return failed(err, &error);
     }
     let failed = report.findings.iter().chain(&report.end).any(|finding| finding.grade == Grade::Failed)
-        || report.rows.iter().any(|row| row.verdict == Verdict::Failed);
+        || report.rows.iter().any(|row| row.verdict == CheckVerdict::Failed);
     Ok(if failed { FAILED } else { OK })
 }
 
@@ -189,7 +189,7 @@ async fn run_scenarios(stage: &Stage, rows: &mut Vec<Row>, out: &mut dyn Write) 
             row
         } else {
             let why = "the driver of an earlier scenario was not scheduled".to_owned();
-            Row { scenario: scenario.name(), verdict: Verdict::Skipped, seen: Vec::new(), why, fix: String::new() }
+            Row { scenario: scenario.name(), verdict: CheckVerdict::Skipped, seen: Vec::new(), why, fix: String::new() }
         };
         row.print(out)?;
         rows.push(row);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::observation::{self, Observation};
 use super::plan::{MEMBERS, Scenario};
 use super::stage::{Driver, Reached, Stage, Stop};
-use super::table::{Row, Seen, Verdict};
+use super::table::{CheckVerdict, Row, Seen};
 use usher_net::runtime::clock;
 
 const ALL: usize = MEMBERS as usize;
@@ -16,13 +16,13 @@ impl Stage {
     pub(super) async fn run_scenario(&self, scenario: Scenario, number: usize) -> (Row, bool) {
         let mut row = Row {
             scenario: scenario.name(),
-            verdict: Verdict::Ok,
+            verdict: CheckVerdict::Ok,
             seen: Vec::new(),
             why: String::new(),
             fix: String::new(),
         };
         if let Err(why) = self.setup.applies(scenario) {
-            return (Row { verdict: Verdict::NotApplicable, why, ..row }, true);
+            return (Row { verdict: CheckVerdict::NotApplicable, why, ..row }, true);
         }
         let started = match scenario {
             Scenario::Together => self.together(number, &mut row.seen).await,
@@ -35,10 +35,10 @@ impl Stage {
         let mut others = true;
         match started {
             Ok(()) => {}
-            Err(Stop::Failed { why, fix }) => (row.verdict, row.why, row.fix) = (Verdict::Failed, why, fix),
-            Err(Stop::Skipped(why)) => (row.verdict, row.why) = (Verdict::Skipped, why),
+            Err(Stop::Failed { why, fix }) => (row.verdict, row.why, row.fix) = (CheckVerdict::Failed, why, fix),
+            Err(Stop::Skipped(why)) => (row.verdict, row.why) = (CheckVerdict::Skipped, why),
             Err(Stop::NoDriver { why, fix }) => {
-                (row.verdict, row.why, row.fix) = (Verdict::Failed, why, fix);
+                (row.verdict, row.why, row.fix) = (CheckVerdict::Failed, why, fix);
                 others = false;
             }
         }

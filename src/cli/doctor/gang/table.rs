@@ -9,7 +9,7 @@ use crate::cli::output::plain;
 
 /// Result of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli::doctor) enum Verdict {
+pub(in crate::cli::doctor) enum CheckVerdict {
     /// The gang behaved as expected.
     Ok,
     /// The gang did not behave as expected.
@@ -20,13 +20,13 @@ pub(in crate::cli::doctor) enum Verdict {
     Skipped,
 }
 
-impl Verdict {
+impl CheckVerdict {
     fn as_str(self) -> &'static str {
         match self {
-            Verdict::Ok => "ok",
-            Verdict::Failed => "failed",
-            Verdict::NotApplicable => "not applicable",
-            Verdict::Skipped => "skipped",
+            CheckVerdict::Ok => "ok",
+            CheckVerdict::Failed => "failed",
+            CheckVerdict::NotApplicable => "not applicable",
+            CheckVerdict::Skipped => "skipped",
         }
     }
 }
@@ -42,7 +42,7 @@ pub(in crate::cli::doctor) struct Seen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli::doctor) struct Row {
     pub(super) scenario: &'static str,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: CheckVerdict,
     pub(super) seen: Vec<Seen>,
     /// Why the scenario failed, does not apply or was skipped; empty on success.
     pub(super) why: String,
@@ -102,7 +102,7 @@ mod tests {
     fn row() -> Row {
         Row {
             scenario: "driver deleted",
-            verdict: Verdict::Failed,
+            verdict: CheckVerdict::Failed,
             seen: vec![
                 Seen { what: "all 3 executors are bound".into(), took: Some(Duration::from_micros(250_400)) },
                 Seen { what: "no kubelet\u{1b}[2J runs".into(), took: None },

@@ -299,7 +299,7 @@ fn object_that_waits_for_a_finalizer_is_not_deleted_again() {
     let plan = cluster.plan(&wanted(WARN));
     assert!(plan.writes.is_empty() && plan.differences.len() == 2, "{plan:?}");
     assert_eq!(plan.problems.len(), 2, "{plan:?}");
-    // It is no set that judges: the other one goes on, whatever file comes next.
+    // It is no set that judges: the other one stays in force, whatever file comes next.
     cluster.settle(&wanted("[]"));
     let names = cluster.names();
     assert!(["=enforce-b", "=warn-b"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");

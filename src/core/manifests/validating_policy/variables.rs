@@ -40,9 +40,9 @@ fn applies(all: &[&Policy], mode: Validate) -> String {
         return "true".to_owned();
     }
     if !depends_on_pod_labels(all) {
-        return format!("variables.policy in {own:?}");
+        return format!("variables.policy in {of_mode:?}");
     }
-    let any = format!("(variables.policy in {own:?} || variables.oldPolicy in {own:?})");
+    let any = format!("(variables.policy in {of_mode:?} || variables.oldPolicy in {of_mode:?})");
     if stricter.is_empty() {
         return any;
     }

@@ -9,7 +9,7 @@ use crate::ownership::contradiction::Witnesses;
 use crate::ownership::liveness::{DriverLiveness, ExecutorSet};
 use crate::planning::{Check, PlanContext};
 use crate::policy::{DriverAccess, Keep, Lifecycle, Mode, Recovery, RecoveryRule};
-use crate::recovery::finding::{Finding, NoRemedy, Remedy, Verdict};
+use crate::recovery::finding::{Finding, FindingVerdict, NoRemedy, Remedy};
 use crate::recovery::state::RecoveryState;
 use crate::signature::Creator;
 use crate::snapshot::{DriverPod, DriverView, Executor, Snapshot};
@@ -129,16 +129,16 @@ impl<'v> RuleContext<'v> {
     }
 
     /// How long a rule's condition must hold, and since when a given time is long enough: a finding's verdict if it is now.
-    pub(super) fn after(&self, rule: RecoveryRule, since: Instant, found: impl FnOnce() -> Finding) -> Verdict {
+    pub(super) fn after(&self, rule: RecoveryRule, since: Instant, found: impl FnOnce() -> Finding) -> FindingVerdict {
         let wait = self.recovery.rule(rule).after;
         self.waited(since, wait, found)
     }
 
-    pub(super) fn waited(&self, since: Instant, wait: Duration, found: impl FnOnce() -> Finding) -> Verdict {
+    pub(super) fn waited(&self, since: Instant, wait: Duration, found: impl FnOnce() -> Finding) -> FindingVerdict {
         match self.exits.outages.due(since, wait, wait.min(AFTER_OUTAGE)) {
             Some(at) if at <= self.now.at => found().into(),
-            Some(at) => Verdict::At(at),
-            None => Verdict::Nothing,
+            Some(at) => FindingVerdict::At(at),
+            None => FindingVerdict::Nothing,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::ownership::contradiction::{is_related, may_drive};
 use crate::ownership::liveness::ExecutorSet;
 use crate::planning::Check;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{NoRemedy, Remedy, Verdict};
+use crate::recovery::finding::{FindingVerdict, NoRemedy, Remedy};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey, Executor, TemplateCounts, is_undeleted};
 
@@ -18,22 +18,22 @@ pub fn of_driver(
     of: &SetContext<'_>,
     driver: &Arc<DriverPod>,
     state: &mut RecoveryState,
-) -> Verdict {
+) -> FindingVerdict {
     if driver.skip || driver.deleting {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     match zombie(context, driver, state) {
-        Verdict::Nothing => hopeless(context, of, driver, state),
+        FindingVerdict::Nothing => hopeless(context, of, driver, state),
         verdict => verdict,
     }
 }
 
 /// A driver whose Spark container exited while a sidecar runs on, and one that closed its REST API (`SparkContext.stop`) while
 /// its process runs on.
-fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoveryState) -> Verdict {
+fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoveryState) -> FindingVerdict {
     const RULE: RecoveryRule = RecoveryRule::ZombieDriver;
     if context.is_off(RULE) {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     if driver.lingers {
         let since = state.lingering_since(&driver.uid, context.now.at);
@@ -48,9 +48,9 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
     }
     state.does_not_linger(&driver.uid);
     let key = DriverViewKey { app: context.key.clone(), driver: driver.creator };
-    let Some(since) = context.snapshot.closed_drivers.get(&key).copied() else { return Verdict::Nothing };
+    let Some(since) = context.snapshot.closed_drivers.get(&key).copied() else { return FindingVerdict::Nothing };
     if driver.phase != DriverPhase::Running {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     context.after(RULE, since, || {
         let message = format!(
@@ -67,15 +67,15 @@ fn hopeless(
     of: &SetContext<'_>,
     driver: &Arc<DriverPod>,
     state: &mut RecoveryState,
-) -> Verdict {
+) -> FindingVerdict {
     const RULE: RecoveryRule = RecoveryRule::Hopeless;
     let lacks_all = |target: &Target| target.count > 0 && !has_executors(context, of, driver);
     let Some(target) = target(context, of, driver).filter(lacks_all).filter(|_| !context.is_off(RULE)) else {
         state.has_executors(&driver.uid);
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     };
     if driver.phase != DriverPhase::Running || !of.set.is_certain {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     let since = state.empty_since(&driver.uid, context.now.at);
     context.after(RULE, since, || {
@@ -118,7 +118,7 @@ fn has_executors(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &Arc<Dr
 }
 
 /// The deletion of a driver without executors. Its view must be answered: a driver that has not created its SparkContext yet, or has
-/// stopped it and goes on, needs no executors.
+/// stopped it and continues, needs no executors.
 fn give_up(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &DriverPod) -> Result<Remedy, NoRemedy> {
     let in_cluster = context.snapshot.conf(context.key, driver).is_some_and(|conf| conf.in_driver_pod);
     if !in_cluster {

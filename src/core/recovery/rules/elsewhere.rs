@@ -5,23 +5,23 @@ use crate::lifecycle::cause::never_ran;
 use crate::ownership::elsewhere::CreatorElsewhere;
 use crate::planning::Check;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{Remedy, Verdict};
+use crate::recovery::finding::{FindingVerdict, Remedy};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::Executor;
 
 const RULE: RecoveryRule = RecoveryRule::Orphans;
 
-pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, state: &mut RecoveryState) -> Verdict {
+pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, state: &mut RecoveryState) -> FindingVerdict {
     let of = CreatorElsewhere::of(&executor.template, executor.is_proven, context.snapshot);
-    let Some(creator) = of else { return Verdict::Nothing };
+    let Some(creator) = of else { return FindingVerdict::Nothing };
     let contradiction = || context.witnesses.of_end_elsewhere(context.snapshot, context.key.namespace(), executor);
     let is_gone = creator.is_gone && contradiction().is_none();
     let Some(gone) = state.gone_elsewhere(&executor.uid, creator.has_address, is_gone, context.now.at) else {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     };
     let is_driver = creator.is_named || gone.had_address;
     if context.is_off(RULE) || !is_driver || !never_ran(executor) {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     context.after(RULE, gone.since, || {
         let (state, pod) = (executor.shown_state().as_str(), &creator.pod.key);

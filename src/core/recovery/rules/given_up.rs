@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::context::{RuleContext, SetContext, by_view};
 use crate::drivers::{Registration, registration_in};
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{NoRemedy, Verdict};
+use crate::recovery::finding::{FindingVerdict, NoRemedy};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::Executor;
 use usher_spark::exit::is_caused_by_app;
@@ -22,20 +22,20 @@ pub(super) fn decide(
     executor: &Executor,
     since: Instant,
     state: &mut RecoveryState,
-) -> Verdict {
-    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
+) -> FindingVerdict {
+    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return FindingVerdict::Nothing };
     let row = match registration_in(Some(view), executor, None) {
         Registration::Removed(row) => row,
         // Views that show it as removed count only one after another.
         Registration::Registered(_) => {
             state.forget_checks(&executor.uid);
-            return Verdict::Nothing;
+            return FindingVerdict::Nothing;
         }
-        Registration::NotRegistered | Registration::Unknown => return Verdict::Nothing,
+        Registration::NotRegistered | Registration::Unknown => return FindingVerdict::Nothing,
     };
     let checks = state.check(&executor.uid, view.at);
     if checks.count < context.recovery.given_up_views {
-        return Verdict::At(context.next_view(view));
+        return FindingVerdict::At(context.next_view(view));
     }
     let since = checks.since.max(since);
     context.waited(since, Duration::ZERO, || {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::gang::is_named;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{NoRemedy, Verdict};
+use crate::recovery::finding::{FindingVerdict, NoRemedy};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::{DriverPod, Group, GroupKey};
 use usher_spark::quantity::Quantity;
@@ -43,16 +43,17 @@ pub fn of_group(
     group: &Group,
     driver: &DriverPod,
     state: &mut RecoveryState,
-) -> Verdict {
+) -> FindingVerdict {
     let sets = of.all(context.input);
-    let members_of = || sets.clone().flat_map(|set| &set.counts).filter(|counts| is_named(key, &counts.template.scheduling));
+    let members_of =
+        || sets.clone().flat_map(|set| &set.counts).filter(|counts| is_named(key, &counts.template.scheduling));
     let members: usize = members_of().map(|counts| counts.undeleted).sum();
     let pending: usize = members_of().map(|counts| counts.pending).sum();
     let is_used = members > 0 || reserves(group);
     let applies = is_used && waits_again(group) && pending == 0 && !context.is_off(RULE);
     let Some(phase) = waits_in(group).filter(|_| applies) else {
         state.clear_group(key);
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     };
     let since = state.group_waits_since(key, context.now.at);
     context.after(RULE, since, || {

@@ -16,7 +16,7 @@ mod terminating;
 mod unregistered;
 mod vanished;
 
-use super::finding::Verdict;
+use super::finding::FindingVerdict;
 use super::state::RecoveryState;
 use crate::ownership::liveness::DriverLiveness;
 use crate::snapshot::{Executor, Stage};
@@ -32,10 +32,10 @@ pub fn of_executor(
     of: &SetContext<'_>,
     executor: &Executor,
     state: &mut RecoveryState,
-) -> Verdict {
-    let Some(since) = executor.stage_seen() else { return Verdict::Nothing };
+) -> FindingVerdict {
+    let Some(since) = executor.stage_seen() else { return FindingVerdict::Nothing };
     if executor.template.skip {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     let stage = executor.stage();
     if stage == Stage::Terminating {
@@ -46,22 +46,23 @@ pub fn of_executor(
     }
     // The driver, or spark-usher, has labelled it: it no longer counts.
     if executor.inactive {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     if of.set.driver == DriverLiveness::Gone {
         return orphans::decide(context, of, executor, state);
     }
     if of.set.driver == DriverLiveness::Unknown
-        && let verdict @ (Verdict::At(_) | Verdict::Found(_)) = elsewhere::decide(context, executor, state)
+        && let verdict @ (FindingVerdict::At(_) | FindingVerdict::Found(_)) =
+            elsewhere::decide(context, executor, state)
     {
         return verdict;
     }
     match stage {
         Stage::Starting | Stage::Initializing => stuck::decide(context, of, executor, since),
         Stage::Running => match unregistered::decide(context, of, executor, since) {
-            Verdict::Nothing => given_up::decide(context, of, executor, since, state),
+            FindingVerdict::Nothing => given_up::decide(context, of, executor, since, state),
             verdict => verdict,
         },
-        _ => Verdict::Nothing,
+        _ => FindingVerdict::Nothing,
     }
 }

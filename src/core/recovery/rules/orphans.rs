@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::context::{RuleContext, SetContext, kept, not_of_workload};
 use crate::planning::Check;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{NoRemedy, Remedy, Verdict};
+use crate::recovery::finding::{FindingVerdict, NoRemedy, Remedy};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::Executor;
 
@@ -20,8 +20,8 @@ pub(super) fn decide(
     of: &SetContext<'_>,
     executor: &Executor,
     state: &mut RecoveryState,
-) -> Verdict {
-    let Some(gone) = of.gone_since.filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
+) -> FindingVerdict {
+    let Some(gone) = of.gone_since.filter(|_| !context.is_off(RULE)) else { return FindingVerdict::Nothing };
     let contradiction = context.witnesses.of_end(context.snapshot, context.key.namespace(), executor);
     let uncontradicted = state.uncontradicted_since(&executor.uid, contradiction.is_some(), context.now.at);
     let since = [executor.first_seen, uncontradicted].into_iter().flatten().fold(gone, Instant::max);

@@ -11,26 +11,31 @@ use crate::lifecycle::cause::{Cause, Removal, cause};
 use crate::lifecycle::cause_group::CauseGroup;
 use crate::planning::Check;
 use crate::policy::{Finished, RecoveryRule};
-use crate::recovery::finding::{NoRemedy, Remedy, Verdict};
+use crate::recovery::finding::{FindingVerdict, NoRemedy, Remedy};
 use crate::snapshot::Executor;
 
 const RULE: RecoveryRule = RecoveryRule::Refused;
 
-pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor, since: Instant) -> Verdict {
+pub(super) fn decide(
+    context: &RuleContext<'_>,
+    of: &SetContext<'_>,
+    executor: &Executor,
+    since: Instant,
+) -> FindingVerdict {
     // With `lifecycle.finished: delete`, those that are not labelled inactive are deleted sooner.
     let is_deleted_anyway = context.lifecycle.finished == Finished::Delete && !executor.inactive;
     if context.is_off(RULE) || is_deleted_anyway || !executor.is_over {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     let cause = cause(executor, Removal::Present);
     // An eviction leaves its pod behind, whatever it was for. A container that the runtime could not start is a failure like others.
     let is_left = cause.group() == CauseGroup::Cluster && cause != Cause::RuntimeError;
     if !is_left && cause != Cause::StorageExceeded {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     // If its pod were deleted before the report, the next leader would treat the exit as reported.
     if context.exits.of(context.key, &executor.uid).is_some_and(|exit| exit.is_open) {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     context.after(RULE, since, || {
         let node = executor.node.as_deref().unwrap_or("no node");

@@ -9,16 +9,21 @@ use std::time::Instant;
 use super::context::{RuleContext, SetContext, by_view};
 use crate::drivers::{Registration, registration_in};
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::Verdict;
+use crate::recovery::finding::FindingVerdict;
 use crate::snapshot::Executor;
 
 const RULE: RecoveryRule = RecoveryRule::Stuck;
 
-pub(super) fn decide(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor, since: Instant) -> Verdict {
+pub(super) fn decide(
+    context: &RuleContext<'_>,
+    of: &SetContext<'_>,
+    executor: &Executor,
+    since: Instant,
+) -> FindingVerdict {
     // It may have registered before the kubelet reported that it runs.
     let view = of.view.as_ref().map(|(view, _)| *view);
     if context.is_off(RULE) || matches!(registration_in(view, executor, None), Registration::Registered(_)) {
-        return Verdict::Nothing;
+        return FindingVerdict::Nothing;
     }
     context.waited(since, context.recovery.starts_within(executor.stage()), || {
         let node = executor.node.as_deref().unwrap_or_default();

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use super::context::{RuleContext, is_driver_known, not_of_workload, not_registered};
 use crate::planning::Check;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{NoRemedy, Remedy, Verdict};
+use crate::recovery::finding::{FindingVerdict, NoRemedy, Remedy};
 use crate::snapshot::Executor;
 
 const RULE: RecoveryRule = RecoveryRule::Terminating;
 /// Longer grace periods are cut to this.
 const LONGEST_GRACE: Duration = Duration::from_secs(86_400);
 
-pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, seen: Instant) -> Verdict {
+pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, seen: Instant) -> FindingVerdict {
     let deletion = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.deletion.as_ref());
-    let Some(deletion) = deletion.filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
+    let Some(deletion) = deletion.filter(|_| !context.is_off(RULE)) else { return FindingVerdict::Nothing };
     // By our own clock, since the deletion was observed: the clock of the API server may differ.
     let since = seen + executor.termination_grace().min(LONGEST_GRACE);
     context.after(RULE, since, || {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::context::{RuleContext, SetContext, words};
 use crate::drivers;
 use crate::policy::RecoveryRule;
-use crate::recovery::finding::{NoRemedy, Verdict};
+use crate::recovery::finding::{FindingVerdict, NoRemedy};
 use crate::recovery::state::RecoveryState;
 use crate::snapshot::DriverPod;
 use usher_spark::lifecycle_conf::LifecycleConf;
@@ -23,8 +23,8 @@ pub fn of_view(
     of: &SetContext<'_>,
     driver: &DriverPod,
     state: &mut RecoveryState,
-) -> Verdict {
-    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return Verdict::Nothing };
+) -> FindingVerdict {
+    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return FindingVerdict::Nothing };
     let checked = state.rows_to_check(driver.creator, view.executors().len(), MAX_ROWS);
     let rows = view.executors().get(checked.clone()).unwrap_or_default();
     let missing =
@@ -44,7 +44,7 @@ pub fn of_view(
         tracked.iter().filter(|(_, since)| is_late(since)).map(|(id, since)| (*id, *since)).collect();
     let Some(since) = late.iter().map(|(_, since)| *since).min() else {
         let first = tracked.values().min().and_then(|since| context.exits.outages.due(*since, wait, wait));
-        return first.map_or(Verdict::Nothing, |due| Verdict::At(context.next_view(view).max(due)));
+        return first.map_or(FindingVerdict::Nothing, |due| FindingVerdict::At(context.next_view(view).max(due)));
     };
     context.waited(since, wait, || {
         let named: Vec<String> = late.iter().take(MAX_NAMED).map(|(id, _)| id.to_string()).collect();

@@ -234,7 +234,7 @@ async fn event_write_that_outlasts_leadership_is_not_counted() {
         ),
         _ => panic!("{method} {path}"),
     });
-    let subject = usher_core::recorder::Subject {
+    let subject = usher_core::event_aggregator::Subject {
         pod: PodKey::new("n", "d"),
         uid: "du".into(),
         cause: Cause::Killed,

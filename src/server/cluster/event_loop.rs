@@ -21,13 +21,13 @@ use super::metrics::Metrics;
 use super::signing::{self, Outputs, Signing};
 use super::vouching::Account;
 use super::watch::{self, Groups, Sink, WatchMessage};
-use super::{discovery, lookups, poll, report};
+use super::{discovery, lookup_reads, pod_poll, report};
 use usher_core::controller::{Controller, DriverAnswer, ExecutorSetKey, Lookup, LookupResult, PollResult, Settings};
+use usher_core::event_aggregator::{AggregatedEvent, EventAggregator};
 use usher_core::gang;
 use usher_core::leader::LeaderState;
 use usher_core::lifecycle::Exit;
 use usher_core::policy::{DriverAccess, Policies, RecoveryRule};
-use usher_core::recorder::{AggregatedEvent, EventAggregator};
 use usher_core::snapshot::{
     Change, DriverViewKey, ObservedPod, PodChange, RelatedChange, ServedApis, Snapshot, Watched,
 };
@@ -498,10 +498,10 @@ impl EventLoop {
                 if matches!(read, Lookup::All(_)) { &self.config.cluster.lists } else { &self.config.cluster.client };
             let (client, limiter, metrics) = (client.clone(), self.limiter.clone(), self.config.metrics.clone());
             self.lookups.push(Box::pin(async move {
-                limiter.acquire(lookups::priority(&read)).await;
+                limiter.acquire(lookup_reads::priority(&read)).await;
                 let answer = match &read {
-                    Lookup::All(namespace) => lookups::list_namespace(&client, namespace, &metrics).await,
-                    read => lookups::run(client, read).await,
+                    Lookup::All(namespace) => lookup_reads::list_namespace(&client, namespace, &metrics).await,
+                    read => lookup_reads::run(client, read).await,
                 };
                 (read, answer)
             }));
@@ -554,7 +554,7 @@ impl EventLoop {
             let limiter = self.limiter.clone();
             self.poll.push(Box::pin(async move {
                 limiter.acquire(Priority::Confirmation).await;
-                poll::poll(&client, &snapshot, newest, paged, &metrics).await
+                pod_poll::poll(&client, &snapshot, newest, paged, &metrics).await
             }));
         }
         let closing = self.closing.filter(|_| !self.reported.borrow().is_final);

@@ -41,7 +41,7 @@ const MAX_HOLD: Duration = Duration::from_secs(30);
 
 /// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum LookupOutcome {
     /// The object was found.
     Answered,
     /// There is no such object, and none is expected.
@@ -215,7 +215,7 @@ impl Lookups {
 
     /// A read finished. Returns the applications to plan again: all that require it, if this is the first answer, or if plans no
     /// longer wait for one.
-    pub(super) fn finished(&mut self, read: &Lookup, outcome: Outcome, now: Instant) -> Vec<AppKey> {
+    pub(super) fn finished(&mut self, read: &Lookup, outcome: LookupOutcome, now: Instant) -> Vec<AppKey> {
         self.queue_of(read).done(read);
         let many = self.entries.len();
         let Some(entry) = self.entries.get_mut(read) else { return Vec::new() };
@@ -223,14 +223,14 @@ impl Lookups {
         let first = !entry.answered;
         entry.last_read = Some(now);
         let due = match outcome {
-            Outcome::Answered | Outcome::Absent => {
+            LookupOutcome::Answered | LookupOutcome::Absent => {
                 entry.failures = 0;
                 entry.answered = true;
                 // The same uid causes no read before the next periodic one.
                 if !std::mem::take(&mut entry.is_rechecked) {
                     entry.outdated_by.clear();
                 }
-                entry.absences = if outcome == Outcome::Absent { entry.absences.saturating_add(1) } else { 0 };
+                entry.absences = if outcome == LookupOutcome::Absent { entry.absences.saturating_add(1) } else { 0 };
                 // Most likely the driver is not a pod of this namespace, or was deleted for good; an executor that names another
                 // uid causes an immediate read.
                 let refresh =
@@ -238,9 +238,9 @@ impl Lookups {
                 let absent = entry.absences.saturating_sub(1).min(8);
                 refresh.saturating_mul(1 << absent).min(MAX_INTERVAL.max(refresh))
             }
-            Outcome::Awaited | Outcome::Failed => {
+            LookupOutcome::Awaited | LookupOutcome::Failed => {
                 entry.failures = entry.failures.saturating_add(1);
-                let long = outcome == Outcome::Awaited && entry.failures > QUICK_ATTEMPTS;
+                let long = outcome == LookupOutcome::Awaited && entry.failures > QUICK_ATTEMPTS;
                 if long { SLOW_INTERVAL } else { backoff_delay(entry.failures) }
             }
         };

@@ -54,7 +54,11 @@ impl Slots {
         let last = self.last.take().unwrap_or_default();
         let is_ready = |namespace: &Namespace| !namespace.waiting.is_empty() && namespace.running < MAX_OF_NAMESPACE;
         let after = (Bound::Excluded(last.as_str()), Bound::Unbounded);
-        let next = self.namespaces.range::<str, _>(after).chain(self.namespaces.iter()).find(|(_, namespace)| is_ready(namespace));
+        let next = self
+            .namespaces
+            .range::<str, _>(after)
+            .chain(self.namespaces.iter())
+            .find(|(_, namespace)| is_ready(namespace));
         let name = next.map(|(name, _)| name.clone());
         self.last = name.clone().or(Some(last));
         let namespace = self.namespaces.get_mut(&name?)?;
@@ -66,7 +70,11 @@ impl Slots {
 
     /// Whether a driver that has waited can be polled.
     pub(super) fn is_next_ready(&self) -> bool {
-        self.has_free() && self.namespaces.values().any(|namespace| !namespace.waiting.is_empty() && namespace.running < MAX_OF_NAMESPACE)
+        self.has_free()
+            && self
+                .namespaces
+                .values()
+                .any(|namespace| !namespace.waiting.is_empty() && namespace.running < MAX_OF_NAMESPACE)
     }
 
     /// A poll finished.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::messages;
 use super::metrics::Metrics;
-use super::poll;
+use super::pod_poll;
 use usher_core::controller::{Lookup, LookupResult};
 use usher_core::snapshot::{Conf, DriverPhase, DriverPod, MAX_QUOTAS, Namespace, ObservedPod, Quota, Workload};
 use usher_kube::limit::Priority;
@@ -103,7 +103,7 @@ pub(super) fn priority(read: &Lookup) -> Priority {
 
 /// Lists all pods of a namespace, regardless of labels.
 pub(super) async fn list_namespace(client: &kube::Client, namespace: &str, metrics: &Metrics) -> LookupResult {
-    match poll::namespace(client, namespace, metrics).await {
+    match pod_poll::namespace(client, namespace, metrics).await {
         Ok(all) => LookupResult::All(all),
         Err(error) => {
             tracing::debug!(namespace, %error, "cannot list the pods of a namespace; retrying");
