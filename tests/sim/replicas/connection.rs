@@ -315,7 +315,7 @@ impl Connection {
         forward.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         let Ok::<Response, Infallible>(response) = routes.oneshot(forward).await;
         let (replica, status) = (self.replica, response.status().as_u16());
-        tracing::debug!(target: "spark_usher::connection", replica, status, what, path, "answered");
+        tracing::debug!(target: "usher_test::connection", replica, status, what, path, "answered");
         if what == "GET configmaps" && status == 200 {
             self.read.lock().unwrap().entry(path.clone()).or_insert_with(Instant::now);
         }

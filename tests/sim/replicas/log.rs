@@ -57,7 +57,7 @@ impl Visit for Fields {
 
 impl<S: tracing::Subscriber> Layer<S> for ExitLog {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        let is_own = event.metadata().target().starts_with("spark_usher");
+        let is_own = event.metadata().target().starts_with("usher_");
         if !is_own || (self.text.is_none() && event.metadata().level() > &tracing::Level::INFO) {
             return;
         }
