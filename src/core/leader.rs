@@ -107,11 +107,7 @@ vocabulary! {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[expect(clippy::disallowed_methods, reason = "the tests need an arbitrary instant")]
-    fn start() -> Instant {
-        Instant::now()
-    }
+    use crate::test_time::instant;
 
     fn record(version: &str, holder: Option<&str>) -> LeaseRecord {
         let duration = Duration::from_secs(4);
@@ -120,7 +116,7 @@ mod tests {
 
     #[test]
     fn lease_is_taken_if_released_expired_or_own() {
-        let start = start();
+        let start = instant();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let seen = |holder| Observed { record: record("7", holder), since: start };
         let step = |seen: Option<&Observed>, deference: u64, now: Instant| {
@@ -145,7 +141,7 @@ mod tests {
 
     #[test]
     fn only_changed_record_extends_lease() {
-        let start = start();
+        let start = instant();
         let later = start + Duration::from_secs(3);
         let first = Observed::observe(None, record("7", Some("you")), start);
         assert_eq!(Observed::observe(Some(first.clone()), record("7", Some("you")), later).since, start);

@@ -1,4 +1,4 @@
-//! A required nodeAffinity against nodes that break executors (`spark::node_terms`).
+//! A required nodeAffinity against nodes that break executors (`usher_spark::node_terms`).
 //!
 //! The requirement selects by the name of the Node, which is the only field that `matchFields` supports, with one value per
 //! requirement. Terms are alternatives, so each gets the requirements; a term without requirements matches no node and stays so.
