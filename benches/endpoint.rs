@@ -32,7 +32,6 @@ use rustls_pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
-use usher_core::config;
 use usher_core::snapshot::{Namespace, Snapshot};
 use usher_net::listener::metrics::HandshakeMetrics;
 use usher_net::listener::server::{self, Deadlines, Listener, Shutdown};
@@ -167,7 +166,7 @@ fn main() {
     let stop = CancellationToken::new();
     let state = ReviewState {
         snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
-        policies: Arc::new(ArcSwap::new(config::from_text(POLICY).unwrap().policies)),
+        policies: Arc::new(ArcSwap::new(usher_config::from_text(POLICY).unwrap().policies)),
         own_account: Arc::default(),
         changed: Arc::default(),
         settle: Duration::ZERO,

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use super::output::{FAILED, OK, UNREADABLE, table};
-use usher_core::config;
 use usher_core::manifests::creator_policy;
 use usher_core::manifests::object::MAX_SIZE;
 use usher_core::manifests::validating_policy::{self, Parameters};
@@ -30,7 +29,7 @@ enum Command {
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<u8> {
     match &args.command {
         Command::Schema => {
-            writeln!(out, "{:#}", config::schema())?;
+            writeln!(out, "{:#}", usher_config::schema())?;
             Ok(OK)
         }
         Command::Check { file } => {
@@ -41,7 +40,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> io::
                     return Ok(UNREADABLE);
                 }
             };
-            match config::every_error(&text) {
+            match usher_config::every_error(&text) {
                 Ok(config) => {
                     for warning in config.warnings.iter().cloned().chain(of_admission_policies(&config.policies)) {
                         writeln!(err, "warning: {warning}")?;
@@ -111,7 +110,7 @@ mod tests {
     fn row_shows_what_a_policy_sets_and_for_which_pods() {
         let text = "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies:\n- {name: etl, match: {namespaces: [team-*, x], podSelector: \
                     {matchLabels: {a: b}}}, scheduler: {type: volcano}, queue: q}";
-        let config = config::from_text(text).unwrap();
+        let config = usher_config::from_text(text).unwrap();
         let rows: Vec<Vec<String>> = config.policies.iter().map(row).collect();
         assert_eq!(rows[0], ["etl", "volcano", "executors", "q", "team-*, x, by the pod's labels"]);
         assert_eq!(rows[1], ["default", "none", "pods", "-", "all namespaces"]);
@@ -126,7 +125,7 @@ mod tests {
                 .collect();
             let text =
                 format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{}]", policies.join(", "));
-            of_admission_policies(&config::from_text(&text).unwrap().policies)
+            of_admission_policies(&usher_config::from_text(&text).unwrap().policies)
         };
         assert_eq!(warned(10), None);
         assert!(warned(220).unwrap().contains("bytes: none is possible above 1000000"));

@@ -8,9 +8,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::output::{FAILED, OK, Output, UNREADABLE, no_names, plain};
+use usher_config::Config;
 use usher_core::admission::{self, Decision, Operation, ValidationContext};
 use usher_core::annotations::Overrides;
-use usher_core::config::Config;
 use usher_core::gang;
 use usher_core::policy::Validate;
 use usher_core::snapshot::{
@@ -389,8 +389,8 @@ fn other_objects(text: &str) -> Result<Snapshot, String> {
                 let owner = json::controller(&object);
                 let is = |owner: &&Value, key, value| json::text(owner, &[key]) == value;
                 if let Some(owner) = owner.filter(|owner| is(owner, "apiVersion", "v1") && is(owner, "kind", "Pod")) {
-                    let of = |key: &str| json::text(owner, &[key]);
-                    let owner = ServiceOwner { name: of("name").into(), uid: of("uid").into() };
+                    let field = |key: &str| json::text(owner, &[key]);
+                    let owner = ServiceOwner { name: field("name").into(), uid: field("uid").into() };
                     let key = PodKey::new(&namespace, &name);
                     snapshot.apply(RelatedChange::Services(Watched::Upserted(key, owner)));
                 }

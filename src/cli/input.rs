@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::Value;
-use usher_core::config::{self, BadConfig, Config};
+use usher_config::{BadConfig, Config};
 
 /// Returns the text of a file, or of standard input for `-`.
 pub(super) fn read(path: &Path) -> Result<String, String> {
@@ -21,7 +21,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 pub(super) fn policy_file(path: &Path) -> Result<Config, BadConfig> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| BadConfig::Unreadable { path: path.display().to_string(), source })?;
-    config::from_text(&text)
+    usher_config::from_text(&text)
 }
 
 /// Returns all documents of a text, JSON or YAML; lists are split into their items.

@@ -10,7 +10,7 @@ use kube::core::Selector;
 use serde_json::{Value, json};
 
 use super::output::{FAILED, OK, UNREADABLE};
-use usher_core::config::Config;
+use usher_config::Config;
 use usher_core::manifests::installation::except;
 use usher_core::manifests::{creator_policy, fallback_policy, validating_policy};
 use usher_spark::text::is_dns_label;

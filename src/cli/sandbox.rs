@@ -9,7 +9,6 @@ use anyhow::Context;
 
 use super::output::{OK, block_on, failed};
 use super::trial;
-use usher_core::config;
 use usher_net::runtime::files;
 use usher_net::runtime::shutdown::Signals;
 use usher_net::telemetry::log;
@@ -138,7 +137,7 @@ async fn serve(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Starts spark-usher with this policy file; returns when it has read the cluster.
 async fn start_usher(sandbox: &Sandbox, policy: &Path, debug: SocketAddr) -> anyhow::Result<App> {
     let text = std::fs::read_to_string(policy).with_context(|| format!("--with-usher {}", policy.display()))?;
-    let config = config::from_text(&text).with_context(|| format!("--with-usher {}", policy.display()))?;
+    let config = usher_config::from_text(&text).with_context(|| format!("--with-usher {}", policy.display()))?;
     trial::serve_groups(&sandbox.client(sandbox.admin_token())?, &config.policies).await?;
     let mut usher = trial::start(sandbox, ConfigSource::File(policy.to_owned()), debug, &[]).await?;
     let synced = tokio::time::timeout(SYNC_TIMEOUT, usher.has_synced()).await;

@@ -40,11 +40,9 @@
 //! | [`reconcile`] | the plan for one application: PodGroups, adoption, cleanup, recovery |
 //! | [`event_aggregator`] | aggregation of Events |
 //! | [`controller`] | path B: work queue, lookups, confirmations, poll schedule, rate limit |
-//! | [`config`] | the policy file |
 
 pub mod admission;
 pub mod annotations;
-pub mod config;
 pub mod controller;
 pub mod drivers;
 pub mod event_aggregator;

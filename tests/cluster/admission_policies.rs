@@ -164,7 +164,7 @@ async fn replicas_that_only_compare_write_nothing_and_count_differences() {
     let app = cluster.usher_managing(settings.clone(), ENFORCE, "one").await;
     eventually("both objects are missing", async || differences(&app) == 2).await;
     assert!(names(&cluster).await.is_empty());
-    let policies = usher_core::config::from_text(&policy_file(ENFORCE)).unwrap().policies;
+    let policies = usher_config::from_text(&policy_file(ENFORCE)).unwrap().policies;
     let (wanted, refused) = settings.installation.wanted(&policies, &cluster.account().await);
     assert!(refused.is_empty(), "{refused:?}");
     let [first, _] = wanted.validating.unwrap();

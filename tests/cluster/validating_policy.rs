@@ -14,7 +14,6 @@ use crate::support::*;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use usher_core::config;
 use usher_core::manifests::differences;
 use usher_core::manifests::object::{Refused, VALIDATING, VALIDATING_BINDING};
 use usher_core::manifests::validating_policy::{self, Parameters, Slot};
@@ -38,7 +37,7 @@ fn manifests(policies: &Policies, parameters: &Parameters) -> Result<Vec<Value>,
 }
 
 fn file(text: &str) -> Policies {
-    (*config::from_text(&policy_file(text)).unwrap().policies).clone()
+    (*usher_config::from_text(&policy_file(text)).unwrap().policies).clone()
 }
 
 fn compiled(policies: &Policies) -> Vec<Compiled> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::support::module_graph::{Graph, code, sources};
 
 /// The crates that decide and describe: functions from facts to values. `submit` is one of them but for its module `api`.
-const PURE: &[&str] = &["spark", "core", "report", "submit"];
+const PURE: &[&str] = &["spark", "core", "config", "report", "submit"];
 /// Names that they must not contain: clocks, the environment, files, the network, threads, randomness.
 const IMPURE: &[&str] = &[
     "std::env",
@@ -22,13 +22,25 @@ const IMPURE: &[&str] = &[
     "async fn",
     "async move",
     "async {",
+    ".elapsed()",
     "println!",
     "SystemRandom",
+    "TimeZone::system",
+    "ToSocketAddrs",
+    "futures::",
+    "kube::Api",
+    "kube::Client",
+    "kube::{",
+    "std::io::std",
+    "std::{env",
+    "std::{fs",
     "tokio::",
     "tracing::",
-    "kube::Client",
     "usher_net::",
 ];
+/// The dependencies of the pure crates, without those on each other. `submit` is left out: its module `api` needs a client.
+const PURE_DEPENDENCIES: &str = " base64 equivalent imbl indexmap jiff json-patch k8s-openapi kube-core maud percent-encoding ring schemars \
+    semver serde serde-saphyr serde_json serde_path_to_error smol_str thiserror wide wildmatch ";
 /// The maximum number of lines of a file.
 const MAX_LINES: usize = 700;
 
@@ -43,6 +55,39 @@ fn crates() -> Vec<PathBuf> {
     assert!(all.len() > 5 && PURE.iter().all(|name| all.contains(&src().join(name))), "{all:?}");
     all.push(src());
     all
+}
+
+/// The names in the table `[dependencies]` of a crate.
+fn dependencies(folder: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    let table = text.split("\n[dependencies]\n").nth(1).unwrap_or_default().split("\n[").next().unwrap();
+    let name = |line: &str| line.split(['.', ' ', '=']).next().unwrap().to_owned();
+    table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(name).collect()
+}
+
+#[test]
+fn crates_use_what_the_architecture_says() {
+    let page = std::fs::read_to_string(src().join("../docs/architecture.md")).unwrap();
+    let rows: Vec<(&str, &str)> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `src/")?.split_once("` | "))
+        .filter_map(|(name, rest)| Some((name, rest.split_once(" |")?.0)))
+        .filter(|(name, _)| src().join(name).join("Cargo.toml").is_file())
+        .collect();
+    assert_eq!(rows.len(), crates().len() - 1, "a row for each crate: {rows:?}");
+    for (name, uses) in rows {
+        let mut stated: Vec<String> =
+            uses.split(", ").filter(|name| *name != "–").map(|name| format!("usher-{name}")).collect();
+        stated.sort();
+        let mut used = dependencies(&src().join(name));
+        used.retain(|name| name.starts_with("usher-"));
+        assert_eq!(used, stated, "src/{name}");
+    }
+    for name in PURE.iter().filter(|name| **name != "submit") {
+        let mut others = dependencies(&src().join(name));
+        others.retain(|name| !name.starts_with("usher-") && !PURE_DEPENDENCIES.contains(&format!(" {name} ")));
+        assert!(others.is_empty(), "src/{name}: is each of {others:?} free of clocks, files, threads and connections?");
+    }
 }
 
 #[test]

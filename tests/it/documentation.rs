@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use usher_core::config;
-
 /// Every page of the repository: its path and text.
 fn pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -66,7 +64,7 @@ fn policy_files_in_pages_are_valid() {
     for (path, text) in pages() {
         for block in text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
             if block.contains("kind: PolicyFile") {
-                config::from_text(block).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                usher_config::from_text(block).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
                 count += 1;
             }
         }

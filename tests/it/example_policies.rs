@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use usher_core::config;
 use usher_core::gang::TABLE;
 
 #[test]
@@ -13,7 +12,7 @@ fn every_scheduler_has_valid_example_policy_without_warnings() {
     let mut kinds = BTreeSet::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let file = config::from_text(&std::fs::read_to_string(&path).unwrap())
+        let file = usher_config::from_text(&std::fs::read_to_string(&path).unwrap())
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(file.warnings.is_empty(), "{}: {:?}", path.display(), file.warnings);
         let [policy] = file.policies.listed() else { panic!("{}: expected one policy", path.display()) };
@@ -44,7 +43,7 @@ fn policies_of_scripts_are_valid() {
     let path = folder.path().join("policy.yaml");
     for text in [policy, with_rules] {
         std::fs::write(&path, &text).unwrap();
-        let file = config::from_text(&std::fs::read_to_string(&path).unwrap())
+        let file = usher_config::from_text(&std::fs::read_to_string(&path).unwrap())
             .unwrap_or_else(|error| panic!("{error}:\n{text}"));
         assert!(file.warnings.is_empty(), "{:?}", file.warnings);
     }

@@ -460,8 +460,7 @@ fn scheduler_requires_type_and_trusted_writers_default_to_its_accounts() {
     assert_eq!(code(&output), 1, "{}", err(&output));
     assert!(err(&output).contains("scheduler.type"), "{}", err(&output));
     let writer = "system:serviceaccount:volcano-system:volcano-controllers";
-    let trusts =
-        |text: &str| usher_core::config::from_text(&policy_file(text)).unwrap().policies.is_trusted_writer(writer);
+    let trusts = |text: &str| usher_config::from_text(&policy_file(text)).unwrap().policies.is_trusted_writer(writer);
     assert!(trusts("policies: [{name: a, scheduler: {type: volcano}}]"));
     assert!(!trusts("policies: [{name: a, scheduler: {type: native}}]"));
     assert!(

@@ -134,9 +134,7 @@ fn executor_that_names_another_queue_than_its_application_has_gets_that_one_with
 fn queue_key_of_a_policy_is_one_that_its_scheduler_reads() {
     let load = |kind: &str, key: &str| {
         let text = format!("policies: [{{name: a, queue: q, scheduler: {{type: {kind}, queueKey: {key}}}}}]");
-        usher_core::config::from_text(&policy_file(&text))
-            .map(|loaded| loaded.policies)
-            .map_err(|error| error.to_string())
+        usher_config::from_text(&policy_file(&text)).map(|loaded| loaded.policies).map_err(|error| error.to_string())
     };
     let runai = load("kai", "runai/queue").unwrap();
     let outcome = by_driver(&executor(1), &cold(), &runai);

@@ -322,7 +322,7 @@ fn previewed(config: &str, more: &[&str]) -> Preview {
     arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
     arguments.push("local:///x.jar".to_owned());
     let submission = submitted(&arguments, SparkVersion::NEWEST).unwrap();
-    let policies = usher_core::config::from_text(&policy_file(config)).unwrap().policies;
+    let policies = usher_config::from_text(&policy_file(config)).unwrap().policies;
     preview(&submission, &policies, None).unwrap()
 }
 

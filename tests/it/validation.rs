@@ -202,7 +202,7 @@ fn default_accounts_of_each_scheduler_are_trusted() {
     ] {
         let queue = if kind == "kueue" { ", queue: lq" } else { "" };
         let text = format!("policies: [{{name: a, validate: Enforce, scheduler: {{type: {kind}}}{queue}}}]");
-        let policies = usher_core::config::from_text(&policy_file(&text)).unwrap().policies;
+        let policies = usher_config::from_text(&policy_file(&text)).unwrap().policies;
         let changed_by = |username: &str| {
             let review = update(&old, &new, json!({"username": username, "groups": ["system:authenticated"]}));
             validate_review(&review, &Snapshot::default(), &policies).decision.allowed

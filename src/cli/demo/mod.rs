@@ -19,7 +19,6 @@ use crate::cli::output::{FAILED, OK, block_on, failed};
 use report::{CheckOutcome, Side};
 use run::Stage;
 use scenario::Scenario;
-use usher_core::config;
 use usher_core::ownership::resolve::DriverSource;
 use usher_net::runtime::clock;
 use usher_net::runtime::shutdown::Signals;
@@ -128,7 +127,7 @@ async fn create_objects(admin: &kube::Client, scenarios: &[Scenario]) -> anyhow:
 
 /// Starts spark-usher, for the namespaces with it.
 async fn start_usher(sandbox: &Sandbox, admin: &kube::Client, scenarios: &[Scenario]) -> anyhow::Result<App> {
-    let config = config::from_text(POLICY).context("the demo's policy")?;
+    let config = usher_config::from_text(POLICY).context("the demo's policy")?;
     trial::serve_groups(admin, &config.policies).await?;
     let namespaces: Vec<String> = scenarios.iter().map(|scenario| namespace(scenario.name, Side::With)).collect();
     let kept = story::NAMESPACES.into_iter().chain([KEPT]);

@@ -14,7 +14,7 @@ use super::gather::{Admission, Facts, Part, Policy as PolicyFile, argument, name
 use usher_core::gang::early_pods::{self, Version};
 use usher_core::policy::{Policies, Policy, deletions};
 use usher_core::snapshot::Namespace;
-use usher_core::{annotations, config, gang};
+use usher_core::{annotations, gang};
 use usher_net::tls::load::load;
 use usher_net::tls::rotation::verifies;
 use usher_server::cluster::lease::{UNSEEN_ANNOTATION, WITHHELD_ANNOTATION};
@@ -127,7 +127,7 @@ fn policy(facts: &Facts, out: &mut Vec<Finding>) -> Option<Policies> {
             return None;
         }
     };
-    match config::from_text(text) {
+    match usher_config::from_text(text) {
         Ok(config) => {
             for warning in &config.warnings {
                 out.push(Finding::warning(format!("policy file: {warning}"), "spark-usher config check FILE"));

@@ -339,7 +339,7 @@ fn admission_policies_that_differ_from_policy_file_yield_warning() {
     let installation =
         || Installation { name: "spark-usher".into(), namespaces: Vec::new(), kinds: Kind::ALL.to_vec() };
     let generated = |facts: &Facts| {
-        let policies = usher_core::config::from_text(POLICY).unwrap().policies;
+        let policies = usher_config::from_text(POLICY).unwrap().policies;
         let (wanted, refused) = installation().wanted(&policies, &facts.account);
         let [first, _] = wanted.validating.unwrap();
         // Volcano, and a fallback that would set the scheduler.

@@ -1,4 +1,4 @@
-//! Policies as the core reads them: validated and fully parsed. `config` creates them from the file.
+//! Policies as the core reads them: validated and fully parsed. `usher-config` creates them from the file.
 
 mod deletions;
 pub mod matching;
@@ -94,7 +94,6 @@ pub enum Keep {
     NeverRan,
 }
 
-/// One policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The name, `[a-z0-9-]{1,40}`, unique in the file.
@@ -379,7 +378,6 @@ impl Policies {
         self.trusted_writers.iter().map(Pattern::text)
     }
 
-    /// The policy of that name.
     pub fn named(&self, name: &str) -> Option<&Policy> {
         self.iter().find(|policy| &*policy.name == name)
     }

@@ -11,7 +11,6 @@ use crate::{cluster, http};
 use usher_net::listener::metrics::ListenersMetrics;
 use usher_net::telemetry::registry::Registry;
 
-/// The listeners.
 const LISTENERS: [&str; 3] = ["webhook", "metrics", "debug"];
 
 /// The values of each label.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::metrics::FileMetrics;
 use super::reload::{Reloader, Removed};
-use usher_core::config::{BadConfig, Config};
+use usher_config::{BadConfig, Config};
 use usher_core::policy::{Policies, deletions};
 use usher_net::runtime::clock;
 use usher_net::runtime::supervise::Supervisor;
@@ -28,7 +28,6 @@ pub enum ConfigSource {
 /// The policies in use. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub(super) struct InUse {
-    /// The policies.
     pub(super) policies: Arc<ArcSwap<Policies>>,
     /// When they changed; `None` if they never do.
     pub(super) changed: Arc<ArcSwapOption<Instant>>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use usher_core::config::{BadConfig, Config, from_text};
+use usher_config::{BadConfig, Config, from_text};
 use usher_core::policy::{Policies, Policy, Validate};
 use usher_net::runtime::files::Watched;
 

@@ -11,7 +11,6 @@ use usher_core::snapshot::GroupApi;
 /// Number of members of each gang.
 pub(super) const MEMBERS: u32 = 3;
 
-/// A scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scenario {
     /// Two executors wait, the third one starts all of them.
@@ -199,11 +198,10 @@ fn lowers(policy: &Policy) -> Result<(), String> {
 mod tests {
     use super::*;
     use usher_core::annotations::Overrides;
-    use usher_core::config;
     use usher_core::policy::overrides::{Source, resolve};
 
     fn setup(policy: &str, served: &str) -> Setup {
-        let config = config::from_text(&format!(
+        let config = usher_config::from_text(&format!(
             "apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: [{{name: p, {policy}}}]"
         ))
         .unwrap();

@@ -14,7 +14,6 @@ use crate::cli::doctor::finding::{Finding, Grade};
 use crate::cli::doctor::gather;
 use crate::cli::doctor::gather::Policy as PolicyFile;
 use usher_core::annotations::Overrides;
-use usher_core::config;
 use usher_core::gang::{self, GangScheduler};
 use usher_core::policy::overrides::{self, Effective, Source};
 use usher_core::policy::{Policies, Policy};
@@ -157,8 +156,8 @@ async fn policies(asked: &Asked<'_>, out: &mut Vec<Finding>) -> Result<Option<Po
     let read = match asked.config {
         Some(path) => crate::cli::input::policy_file(path).map_err(|error| format!("{}: {error}", path.display())),
         None => match gather::installed_policy(asked.client, asked.installed).await {
-            Ok(Some(PolicyFile::Text(text))) => config::from_text(&text).map_err(|error| error.to_string()),
-            Ok(Some(PolicyFile::None)) => Ok(config::Config::default()),
+            Ok(Some(PolicyFile::Text(text))) => usher_config::from_text(&text).map_err(|error| error.to_string()),
+            Ok(Some(PolicyFile::None)) => Ok(usher_config::Config::default()),
             other => {
                 let why = match other {
                     Ok(Some(PolicyFile::Missing(what))) => format!("{what} does not exist"),

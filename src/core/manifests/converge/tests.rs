@@ -1,24 +1,39 @@
 //! Plans on a cluster that does what they say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
 use super::super::installation::{Installation, Kind};
 use super::*;
+use crate::annotations::Override;
 use crate::manifests::object::{MUTATING, VALIDATING};
+use crate::policy::{Match, Pattern, Policies, Policy, Validate};
 use crate::test_time::instant;
 
 mod histories;
 
 const ACCOUNT: &str = "system:serviceaccount:spark-usher:spark-usher";
-const ENFORCE: &str = "[{name: a, validate: Enforce}]";
-const WARNED: &str = "[{name: a, validate: Warn}]";
-const WARN: &str = "[{name: a, match: {namespaces: [a]}, validate: Warn}, {name: b, validate: Enforce}]";
 
-fn wanted(policies: &str) -> Wanted {
-    let text = format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\npolicies: {policies}");
-    let policies = crate::config::from_text(&text).unwrap().policies;
+/// The policies of a file: the name, the namespaces if it names any, and the mode of each.
+type File = [(&'static str, &'static [&'static str], Validate)];
+
+const ENFORCE: &File = &[("a", &[], Validate::Enforce)];
+const WARNED: &File = &[("a", &[], Validate::Warn)];
+const WARN: &File = &[("a", &["a"], Validate::Warn), ("b", &[], Validate::Enforce)];
+const NONE: &File = &[];
+
+fn policy(name: &str, namespaces: &[&str], validate: Validate) -> Policy {
+    let namespaces = namespaces.iter().map(|name| Pattern::new(name)).collect();
+    Policy { name: name.into(), matches: Match { namespaces, ..Match::everything() }, validate, ..Policy::fallback() }
+}
+
+fn wanted(file: &File) -> Wanted {
+    with_policies(file.iter().map(|(name, namespaces, validate)| policy(name, namespaces, *validate)).collect())
+}
+
+fn with_policies(list: Vec<Policy>) -> Wanted {
+    let policies = Policies::new(list, Vec::new());
     let kinds = vec![Kind::Validating, Kind::Fallback];
     let installation = Installation { name: "u".into(), namespaces: Vec::new(), kinds };
     let owner = json!({"uid": "owner-1"});
@@ -142,12 +157,12 @@ impl Cluster {
     fn judges(&self) -> bool {
         Slot::ALL.into_iter().any(|slot| {
             let names = slot.names("u");
-            let of = |kind: &str| -> Vec<(&String, &str)> {
+            let hashes = |kind: &str| -> Vec<(&String, &str)> {
                 let found = self.objects.iter().filter(|((is, name), _)| is == kind && names.contains(name));
                 found.map(|((_, name), object)| (name, hash_of(object))).collect()
             };
-            let bindings = of(VALIDATING_BINDING);
-            let mut policies = of(VALIDATING);
+            let bindings = hashes(VALIDATING_BINDING);
+            let mut policies = hashes(VALIDATING);
             // Another client's policy without a binding judges nothing.
             policies.retain(|(_, hash)| bindings.iter().any(|(_, of_binding)| hash == of_binding));
             !bindings.is_empty() && policies == bindings
@@ -173,7 +188,7 @@ impl Cluster {
 }
 
 /// A cluster with the set of one file, and then that of another.
-fn cluster_with(first: &str, second: &str) -> Cluster {
+fn cluster_with(first: &File, second: &File) -> Cluster {
     let mut cluster = Cluster::new();
     cluster.settle(&wanted(first));
     cluster.settle(&wanted(second));
@@ -211,10 +226,10 @@ fn new_file_is_in_force_before_the_old_set_is_deleted() {
     cluster.wait(9);
     assert!(cluster.plan(&wanted(WARN)).writes.is_empty(), "an API server may not enforce it yet");
     // Another change meanwhile: the younger set gives way, and the older one judges.
-    cluster.settle(&wanted("[]"));
+    cluster.settle(&wanted(NONE));
     assert_eq!(slots(&cluster), ["audit-b", "enforce-a"]);
     cluster.wait(10);
-    assert!(cluster.settle(&wanted("[]")).differences.is_empty());
+    assert!(cluster.settle(&wanted(NONE)).differences.is_empty());
     assert_eq!(slots(&cluster), ["audit-b"]);
     // And back to a file that was in force before.
     cluster.settle(&wanted(ENFORCE));
@@ -244,7 +259,7 @@ fn slot_that_is_not_whole_gives_way_to_the_next_file() {
     assert_eq!(plan.writes.len(), 4);
     cluster.write(&plan.writes[0]);
     cluster.memory = Memory::new(SETTLE);
-    cluster.settle(&wanted("[]"));
+    cluster.settle(&wanted(NONE));
     assert!(
         cluster.names().contains(&"=enforce-b".to_owned()) && cluster.names().contains(&"=audit-a".to_owned()),
         "{:?}",
@@ -300,7 +315,7 @@ fn object_that_waits_for_a_finalizer_is_not_deleted_again() {
     assert!(plan.writes.is_empty() && plan.differences.len() == 2, "{plan:?}");
     assert_eq!(plan.problems.len(), 2, "{plan:?}");
     // It is no set that judges: the other one stays in force, whatever file comes next.
-    cluster.settle(&wanted("[]"));
+    cluster.settle(&wanted(NONE));
     let names = cluster.names();
     assert!(["=enforce-b", "=warn-b"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
 }
@@ -352,7 +367,7 @@ fn set_judges_also_beside_a_policy_that_another_client_wrote() {
     // Half of the old set is deleted, and another client creates it again.
     cluster.write(&plan.writes[0]);
     cluster.create_again();
-    let foreign = wanted("[]").validating.unwrap()[1][0].clone();
+    let foreign = wanted(NONE).validating.unwrap()[1][0].clone();
     cluster.store((VALIDATING.to_owned(), "u.audit-b.spark-usher.io".to_owned()), foreign);
     cluster.settle(&wanted(WARNED));
     let names = cluster.names();
@@ -384,7 +399,7 @@ fn rewritten_policy_is_checked_anew() {
 fn next_leader_goes_on_where_the_last_one_stopped() {
     // Whatever it wrote last, and whatever file comes next.
     for stopped in 0..16 {
-        for next in [WARN, "[]", ENFORCE, WARNED] {
+        for next in [WARN, NONE, ENFORCE, WARNED] {
             let mut cluster = Cluster::new();
             cluster.settle(&wanted(ENFORCE));
             let mut left = stopped;
@@ -402,7 +417,7 @@ fn next_leader_goes_on_where_the_last_one_stopped() {
             cluster.settle(&wanted(next));
             cluster.wait(10);
             let plan = cluster.settle(&wanted(next));
-            assert!(plan.differences.is_empty() && plan.next.is_none(), "{stopped} {next}: {:?}", plan.differences);
+            assert!(plan.differences.is_empty() && plan.next.is_none(), "{stopped} {next:?}: {:?}", plan.differences);
         }
     }
 }
@@ -528,13 +543,14 @@ fn what_others_create_again_is_deleted_with_pauses() {
 
 #[test]
 fn own_write_for_another_file_is_no_restoration() {
-    let (mut cluster, other) = (Cluster::new(), wanted("[{name: a, match: {namespaces: [a]}}]"));
-    let skips = |text: &str| wanted(&format!("[{{name: a, overrides: [skip], validate: {text}}}]"));
-    cluster.settle(&skips("Enforce"));
+    let (mut cluster, other) = (Cluster::new(), wanted(&[("a", &["a"], Validate::Audit)]));
+    let overrides = BTreeSet::from([Override::Skip]);
+    let skips = with_policies(vec![Policy { overrides, ..policy("a", &[], Validate::Enforce) }]);
+    cluster.settle(&skips);
     // The fallback, and a slot, of a file that is replaced before all of it is written.
     let plan = cluster.plan(&other);
     plan.writes.iter().take(1).for_each(|write| cluster.write(write));
-    let plan = cluster.plan(&skips("Enforce"));
+    let plan = cluster.plan(&skips);
     let restored =
         |write: &Write| matches!(write, Write::Apply { restored: true, .. } | Write::Delete { restored: true, .. });
     assert!(!plan.writes.is_empty() && !plan.writes.iter().any(restored), "{plan:?}");
@@ -588,7 +604,7 @@ fn wait_for_the_type_check_begins_anew_with_each_set() {
     cluster.checks = false;
     cluster.settle(&wanted(WARN));
     cluster.wait(20);
-    cluster.settle(&wanted("[]"));
+    cluster.settle(&wanted(NONE));
     cluster.wait(20);
     let plan = cluster.settle(&wanted(WARN));
     assert_eq!(plan.next, Some(cluster.now + TYPE_CHECK_LIMIT));

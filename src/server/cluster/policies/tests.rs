@@ -111,7 +111,7 @@ struct Replica {
 
 fn policies(text: &str) -> Arc<Policies> {
     let text = format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\n{text}");
-    usher_core::config::from_text(&text).unwrap().policies
+    usher_config::from_text(&text).unwrap().policies
 }
 
 impl Replica {

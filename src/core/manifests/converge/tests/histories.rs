@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FILES: [&str; 4] = [ENFORCE, WARN, WARNED, "[]"];
+const FILES: [&File; 4] = [ENFORCE, WARN, WARNED, NONE];
 
 #[derive(Clone, Debug)]
 enum Happens {

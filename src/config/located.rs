@@ -15,7 +15,6 @@ pub struct Located<T> {
 }
 
 impl<T> Located<T> {
-    /// Its location.
     pub fn at(&self) -> Location {
         self.at
     }

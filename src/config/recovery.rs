@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::span::{LONGEST, Span};
-use crate::policy::{self, DriverAccess, RecoveryRule, RuleSettings};
+use usher_core::policy::{self, DriverAccess, RecoveryRule, RuleSettings};
 
 /// Recovery of executors that never start, hang or are left behind, and of their drivers.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

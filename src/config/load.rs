@@ -14,8 +14,8 @@ use super::parse::parse;
 use super::recovery;
 use super::span::LONGEST;
 use super::wrong::{BadConfig, Errors, Wrong};
-use crate::gang::Shape;
-use crate::policy::{self, Pattern, Policies, Policy, Validate};
+use usher_core::gang::Shape;
+use usher_core::policy::{self, Pattern, Policies, Policy, Validate};
 
 /// A valid policy file.
 #[derive(Clone, Debug)]

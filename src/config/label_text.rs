@@ -33,7 +33,6 @@ impl Visitor<'_> for TextVisitor {
     }
 }
 
-/// The texts of a map.
 pub(super) fn texts(entries: &BTreeMap<LabelText, LabelText>) -> BTreeMap<String, String> {
     entries.iter().map(|(key, value)| (key.0.clone(), value.0.clone())).collect()
 }

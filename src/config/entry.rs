@@ -8,9 +8,9 @@ use super::file::{MinMemberFile, Operator, PolicyEntry, SelectorFile};
 use super::label_text::texts;
 use super::located::Located;
 use super::wrong::Errors;
-use crate::annotations::MetadataField;
-use crate::gang::{GangScheduler, Membership, Shape};
-use crate::policy::{self, Gang, Match, Pattern, Policy, SchedulerChoice, default_overrides};
+use usher_core::annotations::MetadataField;
+use usher_core::gang::{GangScheduler, Membership, Shape};
+use usher_core::policy::{self, Gang, Match, Pattern, Policy, SchedulerChoice, default_overrides};
 use usher_spark::text::{is_dns_byte, is_dns_subdomain, is_label_key, is_label_value};
 
 /// Keys whose meaning depends on the scheduler's type.

@@ -128,7 +128,7 @@ fn item_of(lines: &[String], wrong: &Wrong) -> Option<usize> {
     lines.iter().take(at).rposition(|above| is_item(above) && indent(above) < indent(line))
 }
 
-/// The lines of the policies.
+/// The lines that a list of policies takes, as numbers from 0.
 fn policies(lines: &[String]) -> Range<usize> {
     let is_key = |line: &String| {
         ["policies", "\"policies\"", "'policies'"].iter().any(|key| line.starts_with(&format!("{key}:")))
@@ -303,29 +303,29 @@ creators:
 
     #[test]
     fn what_follows_from_an_error_is_no_error() {
-        let of = |rest: &str| errors(&format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\n{rest}"));
-        assert_eq!(of("policies:\n- queue: x\n- name: b\n  quue: y\n"), ["4 policies[0]", "6 policies[1].quue"]);
-        assert_eq!(of("policies: 5\nlifecycle: {grace: soon}\n"), ["3 policies", "4 lifecycle.grace"]);
+        let found = |rest: &str| errors(&format!("apiVersion: spark-usher.io/v1alpha1\nkind: PolicyFile\n{rest}"));
+        assert_eq!(found("policies:\n- queue: x\n- name: b\n  quue: y\n"), ["4 policies[0]", "6 policies[1].quue"]);
+        assert_eq!(found("policies: 5\nlifecycle: {grace: soon}\n"), ["3 policies", "4 lifecycle.grace"]);
         // Without the scheduler's type its name would have no effect, and its queue neither.
         let untouched = "policies:\n- name: a\n  queue: q\n  scheduler:\n    type: volcanoo\n    name: mine\n";
-        assert_eq!(of(untouched), ["7 policies[0].scheduler.type"]);
+        assert_eq!(found(untouched), ["7 policies[0].scheduler.type"]);
         // A map over several lines has its first error only: a part of it is no YAML.
-        assert_eq!(of("policies: [{name: a, quue: x,\n  queeu: y}]\n"), ["3 policies[0].quue"]);
-        assert_eq!(of("policies:\n- name: [a\n"), ["4 policies[0].name"], "no YAML at all");
-        assert_eq!(of("bogus: 1\nlifecycle:\n  grace: 5m\n  grace: 6m\n"), ["3 bogus", "6 "]);
+        assert_eq!(found("policies: [{name: a, quue: x,\n  queeu: y}]\n"), ["3 policies[0].quue"]);
+        assert_eq!(found("policies:\n- name: [a\n"), ["4 policies[0].name"], "no YAML at all");
+        assert_eq!(found("bogus: 1\nlifecycle:\n  grace: 5m\n  grace: 6m\n"), ["3 bogus", "6 "]);
         // Lists beside that of the policies, and comments.
         assert_eq!(
-            of("trustedWriters:\n- [x]\nbogus: 1\npolicies:\n- name: Bad_X\n"),
+            found("trustedWriters:\n- [x]\nbogus: 1\npolicies:\n- name: Bad_X\n"),
             ["4 trustedWriters[0]", "5 bogus", "7 policies[0].name"]
         );
         let comment = "recovery:\n  stuck:\n    mode: warn\n  stuk:\n  # for slow nodes\n    after: 5m\n    views: 3\n  orphans: {mode: x}\n";
-        assert_eq!(of(comment), ["6 recovery.stuk", "10 recovery.orphans.mode"]);
+        assert_eq!(found(comment), ["6 recovery.stuk", "10 recovery.orphans.mode"]);
         let items = "policies:\n- name: a\n  match:\n    podSelector:\n      matchExpressions:\n      - key: a\n        operator: Inn\n      - key: b\n        values: [x]\n      - key: c\n        operator: In\n        values: 5\n";
-        assert_eq!(of(items).len(), 3, "{:?}", of(items));
-        assert!(of(items)[2].ends_with(".values"), "{:?}", of(items));
+        assert_eq!(found(items).len(), 3, "{:?}", found(items));
+        assert!(found(items)[2].ends_with(".values"), "{:?}", found(items));
         // Policies after the first error of one, and what a name without a type has no effect on.
         assert_eq!(
-            of(
+            found(
                 "policies:\n- name: a\n  strict: 8\n- name: a\n  queue: 'x y'\n  scheduler: {name: v}\n  gang: {shape: executors, membership: annotations}\n"
             ),
             ["5 policies[0].strict", "6 policies[1].name", "8 policies[1].scheduler.name"]

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::span::{LONGEST, Span};
-use crate::nodes::MAX_FAULTS;
-use crate::policy::NodeSettings;
+use usher_core::nodes::MAX_FAULTS;
+use usher_core::policy::NodeSettings;
 
 /// Nodes that refuse or break executors.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
@@ -50,7 +50,6 @@ impl Default for Nodes {
     }
 }
 
-/// The settings in the file.
 pub(super) fn settings(file: &Nodes) -> NodeSettings {
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).clamp(1, MAX_FAULTS);
     NodeSettings {

@@ -11,9 +11,9 @@ use super::located::Located;
 use super::nodes::Nodes;
 use super::recovery::Recovery;
 use super::span::Span;
-use crate::annotations::Override;
-use crate::gang::{Membership, Shape};
-use crate::policy::{self, Finished, Keep, Replace, Validate};
+use usher_core::annotations::Override;
+use usher_core::gang::{Membership, Shape};
+use usher_core::policy::{self, Finished, Keep, Replace, Validate};
 
 /// The `apiVersion` of the file.
 pub const API_VERSION: &str = "spark-usher.io/v1alpha1";
@@ -156,22 +156,22 @@ pub struct SchedulerFile {
 /// A type in the schedulers' table.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub struct SchedulerType(pub &'static crate::gang::GangScheduler);
+pub struct SchedulerType(pub &'static usher_core::gang::GangScheduler);
 
 impl Default for SchedulerType {
     fn default() -> Self {
-        SchedulerType(&crate::gang::NONE)
+        SchedulerType(&usher_core::gang::NONE)
     }
 }
 
 fn kinds() -> Vec<&'static str> {
-    crate::gang::TABLE.iter().map(|scheduler| scheduler.kind).collect()
+    usher_core::gang::TABLE.iter().map(|scheduler| scheduler.kind).collect()
 }
 
 impl TryFrom<String> for SchedulerType {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        crate::gang::GangScheduler::of_kind(&text)
+        usher_core::gang::GangScheduler::of_kind(&text)
             .map(SchedulerType)
             .ok_or_else(|| format!("unknown scheduler type {text:?}: expected one of {}", kinds().join(", ")))
     }
@@ -261,7 +261,7 @@ impl JsonSchema for MinMemberFile {
 /// `gang.name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct TemplateFile(pub crate::gang::NameTemplate);
+pub struct TemplateFile(pub usher_core::gang::NameTemplate);
 
 impl TryFrom<String> for TemplateFile {
     type Error = String;
