@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DynamicObject, ListParams};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,8 @@ use usher_core::gang;
 use usher_core::gang::early_pods::{self, Version};
 use usher_core::snapshot::{Change, GroupApi, RelatedChange, ServedApis};
 use usher_kube::client::Brief;
+use usher_kube::view::resource;
+use usher_spark::json;
 
 /// How often the cluster is queried.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
@@ -93,14 +95,14 @@ async fn early_pods(client: &kube::Client, volcano: bool) -> kube::Result<Option
     if !volcano {
         return Ok(None);
     }
-    let pods: Api<Pod> = Api::namespaced(client.clone(), early_pods::NAMESPACE);
+    let pods = resource("", "v1", "Pod", "pods");
+    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), early_pods::NAMESPACE, &pods);
     let admission_pods = ListParams::default().labels(early_pods::SELECTOR).match_any();
-    let containers =
-        pods.list(&admission_pods).await?.items.into_iter().filter_map(|pod| pod.spec).flat_map(|spec| spec.containers);
-    Ok(containers.into_iter().find_map(|container| {
-        let args = [container.command, container.args].into_iter().flatten().flatten();
-        let args: Vec<String> = args.collect();
-        early_pods::refuses(container.image.as_deref()?, args.iter().map(String::as_str))
+    let found = pods.list(&admission_pods).await?.items;
+    let mut containers = found.iter().flat_map(|pod| json::list(&pod.data, &["spec", "containers"]));
+    Ok(containers.find_map(|container| {
+        let args = ["command", "args"].into_iter().flat_map(|field| json::list(container, &[field]));
+        early_pods::refuses(json::text(container, &["image"]), args.filter_map(Value::as_str))
     }))
 }
 

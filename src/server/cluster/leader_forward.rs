@@ -11,9 +11,12 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::api::Api;
+use kube::api::{Api, DynamicObject};
+use serde_json::Value;
 
 use usher_kube::client::Brief;
+use usher_kube::view::resource;
+use usher_spark::json;
 use usher_spark::text::{is_dns_subdomain, shown};
 
 /// The port of `serve`, if its flags name no other.
@@ -25,7 +28,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     namespace: String,
-    /// Its pod.
     pub pod: String,
     port: u16,
 }
@@ -45,16 +47,17 @@ pub async fn find(client: &Client, namespace: &str, lease_name: &str) -> Result<
             shown(&identity)
         ));
     }
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
     let found = within(pods.get_opt(&pod)).await?.ok_or_else(|| format!("pod {namespace}/{pod} does not exist"))?;
-    Ok(Leader { namespace: namespace.to_owned(), port: debug_port(&found), pod })
+    Ok(Leader { namespace: namespace.to_owned(), port: debug_port(&found.data), pod })
 }
 
 /// The port of `--debug-listen` in a pod's arguments, as one or two of them.
-fn debug_port(pod: &Pod) -> u16 {
+fn debug_port(pod: &Value) -> u16 {
     const FLAG: &str = "--debug-listen";
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let arguments: Vec<&str> = containers.flat_map(|one| one.args.iter().flatten()).map(String::as_str).collect();
+    let containers = json::list(pod, &["spec", "containers"]).iter();
+    let arguments: Vec<&str> =
+        containers.flat_map(|one| json::list(one, &["args"])).filter_map(Value::as_str).collect();
     let next = arguments.iter().skip(1).map(Some).chain([None]);
     let addresses = arguments.iter().zip(next).filter_map(|(argument, next)| match argument.strip_prefix(FLAG)? {
         "" => next.copied(),
@@ -129,7 +132,7 @@ mod tests {
             (json!(null), PORT),
         ] {
             let pod = json!({"spec": {"containers": [{"name": "spark-usher", "args": args}]}});
-            assert_eq!(debug_port(&serde_json::from_value(pod).unwrap()), expected, "{args}");
+            assert_eq!(debug_port(&pod), expected, "{args}");
         }
     }
 }
