@@ -26,7 +26,7 @@ generate:
     UPDATE_DOCS=1 cargo test --quiet --test it reasons -- --test-threads=1
     python3 tests/chart.py --usher target/debug/spark-usher --update
 
-# A benchmark: admission, endpoint, connections, scale, store or sync
+# A benchmark: admission, attack, connections, endpoint, metrics, recovery, scale, store, submit or sync
 bench NAME:
     cargo bench --bench {{NAME}}
 

@@ -1,4 +1,4 @@
-//! A rolling restart under load. The binary has only this test, so that no other test runs concurrently.
+//! A rolling restart under load. The binary has only this test: others would take time from it.
 
 #![allow(
     clippy::unwrap_used,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo test --test sim controller                                    2,000 histories
-//! SEEDS=100000 cargo test --profile dist --test sim controller::run::histories   a hundred thousand; FROM=50000: the second half
+//! SEEDS=100000 cargo test --release --test sim controller::run::histories   a hundred thousand; FROM=50000: the second half
 //! SEED=1234 cargo test --test sim controller::run::one_history -- --nocapture    one history, line by line
 //! ```
 
