@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench admission`
 
-#![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 mod support;
 

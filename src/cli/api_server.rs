@@ -9,7 +9,6 @@ use kube::{Client, Config};
 use usher_kube::access::Access;
 use usher_kube::client;
 
-/// The API server.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct ApiServer {
     /// kubeconfig; the default is $KUBECONFIG, ~/.kube/config, or the service account of the pod.
@@ -29,7 +28,6 @@ pub(super) struct ApiServer {
     pub(super) access: Access,
 }
 
-/// A connection to it.
 pub(super) struct Connection {
     pub(super) client: Client,
     /// The namespace of the context, or `default`.
@@ -47,7 +45,6 @@ impl ApiServer {
         Ok(Connection { client, namespace, master })
     }
 
-    /// Its clients.
     pub(super) async fn cluster(&self) -> anyhow::Result<client::Cluster> {
         client::of(self.config().await?)
     }

@@ -94,16 +94,16 @@ mod tests {
 
     #[test]
     fn word_that_bash_has_split_is_completed_as_a_whole() {
-        let of = |line: &str, index: usize| {
+        let values = |line: &str, index: usize| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let mut command = super::super::Cli::command();
             command.build();
             completed(&mut command, &words, index, None).unwrap()
         };
-        assert_eq!(of("spark-usher apps --output = y", 4), ["yaml"]);
-        assert_eq!(of("spark-usher apps --output = y -A", 4), ["yaml"]);
-        assert_eq!(of("spark-usher apps --output y", 3), ["yaml"]);
-        assert_eq!(of("spark-usher config ch", 2), ["check"]);
-        assert!(of("spark-usher why team-a : n", 4).is_empty(), "no cluster is named");
+        assert_eq!(values("spark-usher apps --output = y", 4), ["yaml"]);
+        assert_eq!(values("spark-usher apps --output = y -A", 4), ["yaml"]);
+        assert_eq!(values("spark-usher apps --output y", 3), ["yaml"]);
+        assert_eq!(values("spark-usher config ch", 2), ["check"]);
+        assert!(values("spark-usher why team-a : n", 4).is_empty(), "no cluster is named");
     }
 }

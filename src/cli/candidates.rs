@@ -214,28 +214,28 @@ mod tests {
     #[test]
     fn place_is_read_from_an_unfinished_command_line() {
         use clap::CommandFactory;
-        let of = |line: &str| {
+        let place_in = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             Place::of(&super::super::Cli::command(), &words)
         };
-        let place = of("spark-usher why --context east -n team-a --kubeconfig /k nig");
+        let place = place_in("spark-usher why --context east -n team-a --kubeconfig /k nig");
         assert_eq!((place.server.context.as_deref(), place.namespace.as_deref()), (Some("east"), Some("team-a")));
         assert_eq!(place.server.kubeconfig.as_deref(), Some(std::path::Path::new("/k")));
-        assert!(of("spark-usher status -A nig").all_namespaces);
+        assert!(place_in("spark-usher status -A nig").all_namespaces);
         for word in ["", "*", "N"] {
-            assert!(of(&format!("spark-usher why {word} -A")).all_namespaces, "{word:?}");
+            assert!(place_in(&format!("spark-usher why {word} -A")).all_namespaces, "{word:?}");
         }
-        let split = of("spark-usher kill --namespace = team-a --context = arn : aws : east -o bogus e");
+        let split = place_in("spark-usher kill --namespace = team-a --context = arn : aws : east -o bogus e");
         assert_eq!(
             (split.namespace.as_deref(), split.server.context.as_deref()),
             (Some("team-a"), Some("arn:aws:east"))
         );
         assert_eq!(
-            of("spark-usher why -o bogus -n 'team-a' e").namespace.as_deref(),
+            place_in("spark-usher why -o bogus -n 'team-a' e").namespace.as_deref(),
             Some("team-a"),
             "quotes are the shell's"
         );
-        let unknown = of("spark-usher kill -n $NS e");
+        let unknown = place_in("spark-usher kill -n $NS e");
         assert!(
             unknown.namespace.as_deref() == Some("$NS") && unknown.pods().is_empty(),
             "not those of another namespace"
@@ -244,12 +244,14 @@ mod tests {
         let words = ["spark-usher", "submit", "--kubeconfig", "/k", "--context", ""].map(OsString::from);
         assert_eq!(Place::of(&submit, &words).server.kubeconfig.as_deref(), Some(std::path::Path::new("/k")));
         for words in ["why team-b:nig -n team-a", "kill etl team-b : nig", "status -A team-b:"] {
-            let place = of(&format!("spark-usher {words}"));
+            let place = place_in(&format!("spark-usher {words}"));
             let found = (place.namespace.as_deref(), place.is_prefix, place.all_namespaces);
             assert_eq!(found, (Some("team-b"), true, false), "{words}");
         }
-        let unfinished = of("spark-usher kill --context=east -n");
+        let unfinished = place_in("spark-usher kill --context=east -n");
         assert_eq!((unfinished.server.context.as_deref(), unfinished.namespace), (Some("east"), None));
-        assert!(of("spark-usher").namespace.is_none() && of("spark-usher no-such-command").namespace.is_none());
+        assert!(
+            place_in("spark-usher").namespace.is_none() && place_in("spark-usher no-such-command").namespace.is_none()
+        );
     }
 }

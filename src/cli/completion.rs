@@ -159,28 +159,28 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("conf")).unwrap();
         std::fs::write(folder.path().join("spark.properties"), "").unwrap();
-        let of = |words: &[&str]| {
+        let completed = |words: &[&str]| {
             let plugin = super::super::program::named(super::super::Cli::command(), "kubectl usher");
             candidates(plugin, words.iter().map(OsString::from).collect(), folder.path())
         };
         assert_eq!(
-            of(&["sta"]),
+            completed(&["sta"]),
             "status\tShow applications by their drivers: a row for each, by name, submission id, executor or label. `apps` shows executors\n:4\n"
         );
-        assert!(of(&[""]).contains("\nkill\t") && of(&[""]).ends_with(":4\n"), "{}", of(&[""]));
+        assert!(completed(&[""]).contains("\nkill\t") && completed(&[""]).ends_with(":4\n"), "{}", completed(&[""]));
         assert_eq!(
-            of(&["submit", "--num-"]),
+            completed(&["submit", "--num-"]),
             "--num-executors\tExecutors, or at first with dynamic allocation [default: 2]\n:4\n"
         );
-        assert_eq!(of(&["submit", "--dry-run=s"]), "--dry-run=server\n:4\n");
-        assert_eq!(of(&["status", "-o", "y"]), "yaml\tYAML\n:4\n");
-        assert_eq!(of(&["submit", "--properties-file", "spark"]), "spark.properties\n:4\n");
-        assert_eq!(of(&["submit", "--policy", "co"]), "conf/\n:6\n");
-        assert_eq!(of(&["submit", "--name", "x", "spark"]), "spark.properties\n:4\n");
+        assert_eq!(completed(&["submit", "--dry-run=s"]), "--dry-run=server\n:4\n");
+        assert_eq!(completed(&["status", "-o", "y"]), "yaml\tYAML\n:4\n");
+        assert_eq!(completed(&["submit", "--properties-file", "spark"]), "spark.properties\n:4\n");
+        assert_eq!(completed(&["submit", "--policy", "co"]), "conf/\n:6\n");
+        assert_eq!(completed(&["submit", "--name", "x", "spark"]), "spark.properties\n:4\n");
         for words in
             [&["kill", "c"][..], &["status", "-n", "c"], &["submit", "--name", "c"], &["submit", "--deploy-mode", "c"]]
         {
-            assert_eq!(of(words), ":4\n", "{words:?}");
+            assert_eq!(completed(words), ":4\n", "{words:?}");
         }
     }
 

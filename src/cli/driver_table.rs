@@ -104,21 +104,21 @@ mod tests {
     #[test]
     fn only_states_have_colors_and_a_cut_line_has_no_half_of_one() {
         let drivers = [driver("a", "Failed"), driver("longer", "Running")];
-        let of = |width, has_colors| lines(drivers.iter().map(|driver| (driver, driver.state)), width, has_colors);
-        let plain = of(200, false);
+        let draw = |width, has_colors| lines(drivers.iter().map(|driver| (driver, driver.state)), width, has_colors);
+        let plain = draw(200, false);
         assert_eq!(plain.len(), 3, "{plain:?}");
         assert!(plain.iter().all(|line| !line.contains('\x1b')), "{plain:?}");
         assert!(plain[1].starts_with("n:a       failed"), "{plain:?}");
-        let colored = of(200, true);
+        let colored = draw(200, true);
         assert!(colored[1].starts_with("n:a       \x1b[31mfailed\x1b[0m"), "{colored:?}");
         assert_eq!((&colored[0], &colored[2]), (&plain[0], &plain[2]));
-        assert_eq!(of(12, true)[1], "n:a       f…");
-        assert!(!of(60, false)[0].contains("APP") && of(60, false)[1].contains("Evicted"), "{:?}", of(60, false));
+        assert_eq!(draw(12, true)[1], "n:a       f…");
+        assert!(!draw(60, false)[0].contains("APP") && draw(60, false)[1].contains("Evicted"), "{:?}", draw(60, false));
         // No column is empty, and none is too narrow to say anything.
         let long = [driver(&"x".repeat(40), "Failed")];
         let table = lines(long.iter().map(|driver| (driver, driver.state)), 60, false);
         assert!(table[0].ends_with("  STATE   CREATED") && !table[1].contains('…'), "{table:?}");
-        assert_eq!(of(50, false)[0], "ID        STATE    DETAIL");
+        assert_eq!(draw(50, false)[0], "ID        STATE    DETAIL");
         let table = lines(long.iter().map(|driver| (driver, driver.state)), 54, false);
         assert!(table[0].ends_with("  STATE") && table[1].ends_with("  failed"), "{table:?}");
     }

@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn script_is_in_the_folder_of_the_configuration() {
-        let of = |pairs: &[(&str, &str)]| script(&pairs.iter().copied().collect());
-        assert_eq!(of(&[("SPARK_CONF_DIR", "/c"), ("SPARK_HOME", "/s")]), Some("/c/spark-env.sh".into()));
-        assert_eq!(of(&[("SPARK_CONF_DIR", ""), ("SPARK_HOME", "/s")]), Some("/s/conf/spark-env.sh".into()));
-        assert_eq!(of(&[]), None);
+        let script_of = |pairs: &[(&str, &str)]| script(&pairs.iter().copied().collect());
+        assert_eq!(script_of(&[("SPARK_CONF_DIR", "/c"), ("SPARK_HOME", "/s")]), Some("/c/spark-env.sh".into()));
+        assert_eq!(script_of(&[("SPARK_CONF_DIR", ""), ("SPARK_HOME", "/s")]), Some("/s/conf/spark-env.sh".into()));
+        assert_eq!(script_of(&[]), None);
     }
 }

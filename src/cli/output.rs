@@ -262,12 +262,12 @@ mod tests {
     #[test]
     fn table_leaves_out_columns_only_where_it_does_not_fit() {
         let rows = || vec![vec!["node-1".to_owned(), "v1.37.0".to_owned(), "suspect".to_owned(), "3".to_owned()]];
-        let of = |columns: usize| aligned(&narrowed(rows(), columns, &[1, 2]), 1).join("\n");
+        let shown = |columns: usize| aligned(&narrowed(rows(), columns, &[1, 2]), 1).join("\n");
         assert_eq!(
-            [27, 26, 18, 17].map(of),
+            [27, 26, 18, 17].map(shown),
             ["node-1  v1.37.0  suspect  3", "node-1  suspect  3", "node-1  suspect  3", "node-1  3"]
         );
-        assert_eq!(of(2), "node-1  3", "what stays has to wrap");
+        assert_eq!(shown(2), "node-1  3", "what stays has to wrap");
     }
 
     #[test]

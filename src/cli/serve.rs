@@ -203,7 +203,6 @@ fn connections(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("expected a number of at least {MIN_CONNECTIONS}"))
 }
 
-/// Poll interval for files.
 const FILE_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &Args, err: &mut dyn Write) -> io::Result<u8> {

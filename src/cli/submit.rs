@@ -54,7 +54,6 @@ pub(super) struct Args {
     arguments: Vec<String>,
 }
 
-/// `--kill` or `--status`.
 fn kill_or_status(usher: &UsherOptions, id: &str, options: &Options, err: &mut dyn Write) -> io::Result<u8> {
     let env = match environment() {
         Ok(env) => env,

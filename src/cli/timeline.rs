@@ -6,14 +6,14 @@ use jiff::Timestamp;
 
 use super::output::plain;
 use usher_core::lifecycle::cause_group::CauseGroup;
-use usher_report::views::{Life, LifeSpan, Scale, Timeline, cause_groups};
+use usher_report::views::{Lifetime, LifetimeSpan, Scale, Timeline, cause_groups};
 use usher_spark::time::age;
 
 /// At most this many executors are drawn: those that exited abnormally and those that do not run, then the latest.
 const MAX_BARS: usize = 24;
-/// The width of the bars, where there is room for it,
+/// The columns of a bar in a terminal that is wide enough.
 const WIDTH: usize = 60;
-/// and the least.
+/// The columns of a bar in any terminal.
 const LEAST_WIDTH: usize = 10;
 
 /// What a report is drawn on.
@@ -36,12 +36,12 @@ enum Cell {
 /// Draws the lives, each in a line: requested or starting `·`, running `█`, then how it ended ([`mark`]), `>` if it has not, and the
 /// cause. A line fits the screen, and with colors has that of its mark.
 pub(super) fn draw(timeline: &Timeline, now: Timestamp, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
-    let Some(Scale { lives, begin, end }) = timeline.scale(now, None) else { return Ok(()) };
-    let drawn = chosen(&lives);
-    let name = |life: &Life| life.id.map_or_else(|| life.pod.clone(), |id| format!("exec {id}"));
-    let width = drawn.iter().map(|(life, _)| name(life).chars().count()).max().unwrap_or_default();
-    let why = |life: &Life| plain(life.cause.as_deref().unwrap_or(&life.state));
-    let longest = drawn.iter().map(|(life, _)| why(life).chars().count()).max().unwrap_or_default();
+    let Some(Scale { lifetimes, begin, end }) = timeline.scale(now, None) else { return Ok(()) };
+    let drawn = chosen(&lifetimes);
+    let name = |lifetime: &Lifetime| lifetime.id.map_or_else(|| lifetime.pod.clone(), |id| format!("exec {id}"));
+    let width = drawn.iter().map(|(lifetime, _)| name(lifetime).chars().count()).max().unwrap_or_default();
+    let why = |lifetime: &Lifetime| plain(lifetime.cause.as_deref().unwrap_or(&lifetime.state));
+    let longest = drawn.iter().map(|(lifetime, _)| why(lifetime).chars().count()).max().unwrap_or_default();
     // The indent, two blanks, the mark and the blank after it.
     let bars = screen.columns.saturating_sub(width + longest + 8).clamp(LEAST_WIDTH, WIDTH);
     let column = |at: i64| usize::try_from((at - begin) * (bars as i64 - 1) / (end - begin)).unwrap_or_default();
@@ -53,7 +53,7 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, screen: Screen, out: &mu
         age(now.as_second() - begin),
         age(now.as_second() - end)
     )?;
-    for (life, span) in &drawn {
+    for (lifetime, span) in &drawn {
         let mut cells = vec![Cell::Nothing; bars];
         let (from, to) = (column(span.created), column(span.end));
         let runs_from = span.started.map(column);
@@ -70,16 +70,16 @@ pub(super) fn draw(timeline: &Timeline, now: Timestamp, screen: Screen, out: &mu
             })
             .collect();
         let living = ('>', if span.started.is_some() { GREEN } else { YELLOW });
-        let (mark, paint) = life.cause_group().map_or(living, mark);
+        let (mark, paint) = lifetime.cause_group().map_or(living, mark);
         let bar = if screen.color { format!("{paint}{bar}{mark}{RESET}") } else { format!("{bar}{mark}") };
         let pad = " ".repeat(bars - to);
-        writeln!(out, "    {:width$}  {bar}{pad}{}", plain(&name(life)), why(life))?;
+        writeln!(out, "    {:width$}  {bar}{pad}{}", plain(&name(lifetime)), why(lifetime))?;
     }
-    let groups = cause_groups(drawn.iter().map(|(life, _)| *life));
+    let groups = cause_groups(drawn.iter().map(|(lifetime, _)| *lifetime));
     let legend = groups.into_iter().map(|group| format!("{} {}", mark(group).0, group.legend()));
     let legend: Vec<String> = ["· pending", "█ ran", "> lives"].map(str::to_owned).into_iter().chain(legend).collect();
     writeln!(out, "    ({})", legend.join(", "))?;
-    let left = timeline.omitted + lives.len() - drawn.len();
+    let left = timeline.omitted + lifetimes.len() - drawn.len();
     if left > 0 {
         writeln!(out, "    and {left} more")?;
     }
@@ -107,24 +107,26 @@ const GREY: &str = "\x1b[90m";
 const RESET: &str = "\x1b[0m";
 
 /// The lives that are drawn, in their order.
-fn chosen<'l>(lives: &'l [(&'l Life, LifeSpan)]) -> Vec<&'l (&'l Life, LifeSpan)> {
-    let mut order: Vec<usize> = (0..lives.len()).collect();
+fn chosen<'l>(lifetimes: &'l [(&'l Lifetime, LifetimeSpan)]) -> Vec<&'l (&'l Lifetime, LifetimeSpan)> {
+    let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     let is_dull = |at: &usize| {
-        lives.get(*at).is_none_or(|(life, span)| !life.abnormal && (life.ended.is_some() || span.started.is_some()))
+        lifetimes
+            .get(*at)
+            .is_none_or(|(lifetime, span)| !lifetime.abnormal && (lifetime.ended.is_some() || span.started.is_some()))
     };
     order.sort_by_key(|at| (is_dull(at), std::cmp::Reverse(*at)));
     order.truncate(MAX_BARS);
     order.sort_unstable();
-    order.into_iter().filter_map(|at| lives.get(at)).collect()
+    order.into_iter().filter_map(|at| lifetimes.get(at)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn life(id: u64, times: (i64, Option<i64>, Option<i64>), cause: Option<&str>) -> Life {
+    fn lifetime(id: u64, times: (i64, Option<i64>, Option<i64>), cause: Option<&str>) -> Lifetime {
         let time = |seconds: i64| Timestamp::from_second(seconds).expect("a time").to_string();
-        Life {
+        Lifetime {
             pod: format!("e-{id}"),
             id: Some(id),
             created: time(times.0),
@@ -136,11 +138,11 @@ mod tests {
         }
     }
 
-    fn drawn(executors: Vec<Life>, color: bool) -> String {
+    fn drawn(executors: Vec<Lifetime>, color: bool) -> String {
         drawn_on(usize::MAX, executors, color)
     }
 
-    fn drawn_on(columns: usize, executors: Vec<Life>, color: bool) -> String {
+    fn drawn_on(columns: usize, executors: Vec<Lifetime>, color: bool) -> String {
         let timeline =
             Timeline { namespace: "ns".to_owned(), app: "app-1".to_owned(), executors, ..Timeline::default() };
         let mut out = Vec::new();
@@ -153,9 +155,9 @@ mod tests {
     fn each_executor_is_a_bar_from_its_creation_to_its_exit() {
         let text = drawn(
             vec![
-                life(1, (0, Some(60), Some(300)), Some("evicted")),
-                life(2, (300, Some(360), None), None),
-                life(3, (540, None, None), None),
+                lifetime(1, (0, Some(60), Some(300)), Some("evicted")),
+                lifetime(2, (300, Some(360), None), None),
+                lifetime(3, (540, None, None), None),
             ],
             false,
         );
@@ -165,30 +167,32 @@ mod tests {
         assert_eq!(lines[2], format!("    exec 2  {}{}{}> running", " ".repeat(29), "·".repeat(6), "█".repeat(25)));
         assert!(lines[3].ends_with("·······> running") && !lines[3].contains('█'), "{}", lines[3]);
         assert_eq!(lines[4], "    (· pending, █ ran, > lives, c ended by its node or the cluster)");
-        let colored = drawn(vec![life(1, (0, Some(60), Some(300)), Some("evicted"))], true);
+        let colored = drawn(vec![lifetime(1, (0, Some(60), Some(300)), Some("evicted"))], true);
         assert!(colored.contains(BLUE) && colored.contains(RESET) && !text.contains('\x1b'));
     }
 
     #[test]
     fn bars_take_the_room_that_a_terminal_has() {
-        let lives = || vec![life(1, (0, Some(60), Some(300)), Some("evicted")), life(2, (300, None, None), None)];
+        let lifetimes =
+            || vec![lifetime(1, (0, Some(60), Some(300)), Some("evicted")), lifetime(2, (300, None, None), None)];
         let widths = |columns: usize| -> Vec<usize> {
-            let text = drawn_on(columns, lives(), false);
+            let text = drawn_on(columns, lifetimes(), false);
             text.lines().skip(1).take(2).map(|line| line.chars().count()).collect()
         };
         assert_eq!((widths(60), widths(70)), (vec![60, 60], vec![70, 70]));
         assert!(
-            drawn_on(20, lives(), false).contains("exec 2      ······> running"),
+            drawn_on(20, lifetimes(), false).contains("exec 2      ······> running"),
             "{}",
-            drawn_on(20, lives(), false)
+            drawn_on(20, lifetimes(), false)
         );
-        assert_eq!(drawn_on(400, lives(), false), drawn(lives(), false));
+        assert_eq!(drawn_on(400, lifetimes(), false), drawn(lifetimes(), false));
     }
 
     #[test]
     fn many_executors_are_cut_to_those_in_trouble_and_the_latest() {
-        let mut all: Vec<Life> = (0..100).map(|id| life(id, (10, Some(20), Some(30)), Some("completed"))).collect();
-        all[5] = life(5, (10, Some(20), Some(30)), Some("evicted"));
+        let mut all: Vec<Lifetime> =
+            (0..100).map(|id| lifetime(id, (10, Some(20), Some(30)), Some("completed"))).collect();
+        all[5] = lifetime(5, (10, Some(20), Some(30)), Some("evicted"));
         let text = drawn(all, false);
         assert!(text.contains("exec 5 ") && text.contains("exec 99") && !text.contains("exec 6 "), "{text}");
         assert!(text.ends_with("and 76 more\n") && text.lines().count() == 27, "{text}");
@@ -199,9 +203,9 @@ mod tests {
         // The node's clock is ahead, or behind; nothing is known.
         let text = drawn(
             vec![
-                life(1, (500, Some(5000), Some(100)), None),
-                life(2, (9000, None, None), None),
-                life(3, (600, None, None), None),
+                lifetime(1, (500, Some(5000), Some(100)), None),
+                lifetime(2, (9000, None, None), None),
+                lifetime(3, (600, None, None), None),
             ],
             false,
         );

@@ -26,7 +26,6 @@ const MAX_SUBJECTS: usize = 10_000;
 pub struct Subject {
     /// The driver's pod; the executor's own if there is none.
     pub pod: PodKey,
-    /// Its uid.
     pub uid: Arc<str>,
     /// Why executors exited.
     pub cause: Cause,

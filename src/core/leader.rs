@@ -12,7 +12,6 @@ use usher_spark::text::vocabulary;
 pub struct LeaseRecord {
     /// Its resourceVersion.
     pub version: String,
-    /// Its holder.
     pub holder: Option<String>,
     /// How long it is valid, unless it is renewed.
     pub duration: Duration,

@@ -157,7 +157,6 @@ impl StatedCreator {
         (is_creator && text.len() <= MAX_CREATOR).then(|| StatedCreator::new(text.to_owned()))
     }
 
-    /// Its text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -349,9 +348,9 @@ mod tests {
 
     #[test]
     fn key_depends_on_what_vouches_for_signatures() {
-        let of = |what| signed(&Key::vouched_by(&[1; SECRET_LEN], what), "n", "a", "pod/p/u", &[]);
-        assert!(of("uid-1").verifies(&of("uid-1")));
-        assert!(!of("uid-1").verifies(&of("uid-2")) && !of("").verifies(&of("uid-1")));
+        let key_of = |what| signed(&Key::vouched_by(&[1; SECRET_LEN], what), "n", "a", "pod/p/u", &[]);
+        assert!(key_of("uid-1").verifies(&key_of("uid-1")));
+        assert!(!key_of("uid-1").verifies(&key_of("uid-2")) && !key_of("").verifies(&key_of("uid-1")));
     }
 
     #[test]

@@ -5,17 +5,15 @@ use std::time::Duration;
 /// The settings of the client that submits. Files are paths of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The context of the kubeconfig.
+    /// A context of the kubeconfig.
     pub context: Option<String>,
-    /// A bearer token.
+    /// Text of a bearer token, sent as it stands.
     pub token: Option<String>,
-    /// A file with one.
     pub token_file: Option<String>,
     /// A file with the certificates of the CA.
     pub ca_file: Option<String>,
-    /// A file with the client's key,
+    /// The client's key and its certificate.
     pub key_file: Option<String>,
-    /// and one with its certificate.
     pub certificate_file: Option<String>,
     /// Whether any certificate is trusted.
     pub trusts_all: bool,

@@ -52,7 +52,6 @@ impl fmt::Display for Brief<'_> {
 /// The clients of one API server, and the namespace of their configuration.
 #[derive(Clone)]
 pub struct Cluster {
-    /// The client.
     pub client: Client,
     /// A client for large lists, with compressed answers: an API server compresses answers above 128 KiB for clients that accept
     /// it. Watches are never compressed.

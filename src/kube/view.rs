@@ -52,12 +52,10 @@ impl<V> Viewed<V> {
         self.meta.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         self.meta.name.as_deref().unwrap_or_default()
     }
 
-    /// Its uid.
     pub fn uid(&self) -> &str {
         self.meta.uid.as_deref().unwrap_or_default()
     }

@@ -53,12 +53,11 @@ pub use reports::{
     HistoryReport, Lacking, Of, SparkReport, WhyReport,
 };
 pub use status::AppStatus;
-pub use timeline::{Life, LifeSpan, Scale, Timeline, cause_groups};
+pub use timeline::{Lifetime, LifetimeSpan, Scale, Timeline, cause_groups};
 
 /// What happened, beside the snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The exits that are remembered.
     pub exits: RememberedExits,
     /// What the recovery rules found, and which pods they deleted.
     pub recovery: RecoveryFindings,
@@ -96,9 +95,9 @@ pub fn why(snapshot: &Snapshot, history: &History, name: &str, namespace: Option
     let mut ended: Vec<&Exit> =
         history.exits.iter().filter(|exit| wanted(&exit.app) && &*exit.executor.name == name).collect();
     ended.sort_by_key(|exit| std::cmp::Reverse(exit.ended_at()));
-    let is_app = |key: &AppKey, app: &Application, ends: &[&Exit]| {
-        let is_called = || app_name(snapshot, key, app, ends) == name;
-        let drives = || driver_names(snapshot, key, app, ends).any(|driver| driver == name);
+    let is_app = |key: &AppKey, app: &Application, exits: &[&Exit]| {
+        let is_called = || app_name(snapshot, key, app, exits) == name;
+        let drives = || driver_names(snapshot, key, app, exits).any(|driver| driver == name);
         wanted(key) && (key.selector() == name || is_called() || drives())
     };
     let mut apps = reports(snapshot, history, now, is_app);
@@ -129,10 +128,10 @@ fn timelines(
     history: &History,
     wanted: impl Fn(&AppKey, &Application, &[&Exit]) -> bool,
 ) -> Vec<Timeline> {
-    let lives = |key: &AppKey, app: &Application, exits: &[&Exit]| {
+    let lifetimes = |key: &AppKey, app: &Application, exits: &[&Exit]| {
         timeline::timeline(key.namespace(), key.selector(), app, exits)
     };
-    selected(snapshot, history, wanted, lives)
+    selected(snapshot, history, wanted, lifetimes)
 }
 
 /// Reports of the selected applications, including those of which only exits are left.
@@ -147,11 +146,11 @@ fn reports(
 
 /// The exits that are remembered, by application.
 fn exits_by_app(history: &History) -> BTreeMap<&AppKey, Vec<&Exit>> {
-    let mut ends: BTreeMap<&AppKey, Vec<&Exit>> = BTreeMap::new();
+    let mut exits: BTreeMap<&AppKey, Vec<&Exit>> = BTreeMap::new();
     for exit in history.exits.iter() {
-        ends.entry(&exit.app).or_default().push(exit);
+        exits.entry(&exit.app).or_default().push(exit);
     }
-    ends
+    exits
 }
 
 /// What people call applications.
@@ -186,14 +185,14 @@ fn selected<T>(
     wanted: impl Fn(&AppKey, &Application, &[&Exit]) -> bool,
     report: impl Fn(&AppKey, &Application, &[&Exit]) -> T,
 ) -> Vec<T> {
-    let ends = exits_by_app(history);
+    let exits = exits_by_app(history);
     let nothing = Application::default();
     let present = snapshot.apps.iter().map(|(key, app)| (key, &**app));
-    let left = ends.keys().filter(|key| !snapshot.apps.contains_key(**key)).map(|key| (*key, &nothing));
-    let all = present.chain(left).map(|(key, app)| (key, app, ends.get(key).map_or(&[][..], Vec::as_slice)));
-    let mut all: Vec<_> = all.filter(|(key, app, ends)| wanted(key, app, ends)).collect();
+    let left = exits.keys().filter(|key| !snapshot.apps.contains_key(**key)).map(|key| (*key, &nothing));
+    let all = present.chain(left).map(|(key, app)| (key, app, exits.get(key).map_or(&[][..], Vec::as_slice)));
+    let mut all: Vec<_> = all.filter(|(key, app, exits)| wanted(key, app, exits)).collect();
     all.sort_by_key(|(key, ..)| (key.namespace(), key.selector()));
-    all.into_iter().map(|(key, app, ends)| report(key, app, ends)).collect()
+    all.into_iter().map(|(key, app, exits)| report(key, app, exits)).collect()
 }
 
 fn report(
@@ -287,8 +286,8 @@ fn driver(
 ) -> DriverReport {
     let namespace = key.namespace();
     let elsewhere = || {
-        let of = |counts: &TemplateCounts| CreatorElsewhere::of(&counts.template, counts.is_proven, snapshot);
-        app.by_template().into_iter().filter_map(of).find(CreatorElsewhere::is_driver)
+        let creator_of = |counts: &TemplateCounts| CreatorElsewhere::of(&counts.template, counts.is_proven, snapshot);
+        app.by_template().into_iter().filter_map(creator_of).find(CreatorElsewhere::is_driver)
     };
     let found = match liveness {
         DriverLiveness::Alive(pod) => Some(pod.name.to_string()),
@@ -428,9 +427,9 @@ fn unowned(snapshot: &Snapshot, namespace: &str, executor: &Executor) -> String 
     let pod = elsewhere.map(|CreatorElsewhere { pod, is_gone, .. }| {
         format!("pod {}{}", pod.key, if is_gone { ", which exited or was deleted," } else { "" })
     });
-    let account = creator
-        .and_then(StatedCreator::account)
-        .filter(|account| namespace_of_account(account).is_some_and(|of| of != namespace));
+    let account = creator.and_then(StatedCreator::account).filter(|account| {
+        namespace_of_account(account).is_some_and(|account_namespace| account_namespace != namespace)
+    });
     match pod.or_else(|| account.map(str::to_owned)) {
         Some(creator) => format!("{creator} created it, and no pod can own one of another namespace"),
         None => {

@@ -23,12 +23,10 @@ pub(super) fn age(since: &str, now: Timestamp) -> String {
     }
 }
 
-/// The age of an object.
 pub(super) fn object_age(object: &Value, now: Timestamp) -> String {
     age(text(object, &["metadata", "creationTimestamp"]), now)
 }
 
-/// A value as a cell.
 pub(super) fn cell(value: Option<&Value>) -> Value {
     match value {
         None | Some(Value::Null) => json!("<none>"),

@@ -12,7 +12,6 @@ use usher_spark::json::{at, list, text};
 /// Computes a cell of an object at a time.
 type Cell = Arc<dyn Fn(&Value, Timestamp) -> Value + Send + Sync>;
 
-/// A column.
 pub(super) struct Column {
     pub(super) name: String,
     pub(super) kind: &'static str,
@@ -38,7 +37,6 @@ fn created() -> Column {
     column("Age", 0, |object, now| json!(object_age(object, now)))
 }
 
-/// The columns of a resource.
 pub(super) fn of(resource: &Resource) -> Vec<Column> {
     if let Some(custom) = &resource.custom {
         return custom_columns(&custom.columns);

@@ -16,7 +16,6 @@ use super::request::Request;
 use super::state::Api;
 use usher_spark::json::text;
 
-/// The protocol.
 const PROTOCOL: &str = "v4.channel.k8s.io";
 /// The channels of the first port.
 const DATA: u8 = 0;

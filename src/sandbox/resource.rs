@@ -213,7 +213,7 @@ impl Registry {
         all.iter().find(|r| r.group == group && r.version == version && r.plural == plural).cloned()
     }
 
-    /// The resource of a kind, in any version.
+    /// The resource of a kind, whatever its version.
     pub(super) fn of_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Resource>> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let all = self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -171,7 +171,6 @@ impl Sandbox {
         )
     }
 
-    /// A client with a token.
     pub fn client(&self, token: &str) -> anyhow::Result<kube::Client> {
         self.client_with(token, None)
     }
@@ -285,7 +284,6 @@ fn run_controllers(api: &Arc<Api>, options: &Options, supervisor: &mut Superviso
     }
 }
 
-/// Creates the initial objects.
 fn create_initial_objects(api: &Api, options: &Options) {
     for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         install(api, "", "v1", "namespaces", json!({"metadata": {"name": namespace}}));

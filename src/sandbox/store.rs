@@ -99,7 +99,6 @@ struct Inner {
     garbage_work: Vec<GarbageWork>,
 }
 
-/// The store.
 #[derive(Debug)]
 pub(super) struct Store {
     inner: Mutex<Inner>,

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::columns;
 use super::resource::Resource;
 
-/// A table of objects.
 pub(super) fn table(resource: &Resource, objects: &[Value], metadata: Value, now: Timestamp) -> Value {
     let columns = columns::of(resource);
     let definitions: Vec<Value> = columns

@@ -176,9 +176,9 @@ const MAX_DEVICES: usize = 16;
 
 /// Stores settings of the size: the value, or the key of one that cannot be read.
 macro_rules! of_size {
-    ($of:ident, $key:ident; $($known:literal => $field:ident = $value:expr,)+ _ => $other:expr) => {
+    ($conf:ident, $key:ident; $($known:literal => $field:ident = $value:expr,)+ _ => $other:expr) => {
         match $key {
-            $($known => $of.$field = Some($value.ok_or($known)),)+
+            $($known => $conf.$field = Some($value.ok_or($known)),)+
             _ => $other,
         }
     };
@@ -448,13 +448,13 @@ mod tests {
 
     #[test]
     fn dynamic_allocation_setting_determines_allocation() {
-        let of = |text: &str| AppConf::parse(text).allocation.unwrap();
-        assert_eq!(of(""), Allocation::Static { instances: 2 });
-        assert_eq!(of("spark.executor.instances=7"), Allocation::Static { instances: 7 });
+        let allocation = |text: &str| AppConf::parse(text).allocation.unwrap();
+        assert_eq!(allocation(""), Allocation::Static { instances: 2 });
+        assert_eq!(allocation("spark.executor.instances=7"), Allocation::Static { instances: 7 });
         let dynamic = "spark.dynamicAllocation.enabled=true\n";
-        assert_eq!(of(dynamic), Allocation::Dynamic { min: 0, initial: 0 });
+        assert_eq!(allocation(dynamic), Allocation::Dynamic { min: 0, initial: 0 });
         assert_eq!(
-            of(&format!(
+            allocation(&format!(
                 "{dynamic}spark.dynamicAllocation.minExecutors=2\nspark.dynamicAllocation.initialExecutors=4\nspark.executor.instances=3"
             )),
             Allocation::Dynamic { min: 2, initial: 4 }
@@ -463,13 +463,13 @@ mod tests {
 
     #[test]
     fn jvm_size_strings_parse_and_invalid_ones_are_rejected() {
-        let of = |text: &str| mebibytes(text, SparkVersion::NEWEST);
-        assert_eq!(of("512m"), Some(512));
-        assert_eq!(of("2g"), Some(2048));
-        assert_eq!(of("1024"), Some(1024));
-        assert_eq!(of("1048576k"), Some(1024));
-        assert_eq!(of("2GB"), Some(2048));
-        assert_eq!(of(" 5g "), Some(5120));
+        let read = |text: &str| mebibytes(text, SparkVersion::NEWEST);
+        assert_eq!(read("512m"), Some(512));
+        assert_eq!(read("2g"), Some(2048));
+        assert_eq!(read("1024"), Some(1024));
+        assert_eq!(read("1048576k"), Some(1024));
+        assert_eq!(read("2GB"), Some(2048));
+        assert_eq!(read(" 5g "), Some(5120));
         assert_eq!(bytes("1024", SparkVersion::NEWEST), Some(1024));
         assert_eq!(bytes("7b", SparkVersion::NEWEST), Some(7));
         // Each with `JavaUtils.byteStringAs` of 4.3.0.
@@ -489,7 +489,7 @@ mod tests {
             "-5m",
             "+5m",
         ] {
-            assert_eq!(of(bad), None, "{bad}");
+            assert_eq!(read(bad), None, "{bad}");
         }
     }
 
@@ -550,9 +550,9 @@ mod tests {
 
     #[test]
     fn lifecycle_settings_are_read_from_configuration() {
-        let of = |text: &str| AppConf::parse(text).lifecycle;
-        assert_eq!(of(""), LifecycleConf::default());
-        let set = of(
+        let lifecycle = |text: &str| AppConf::parse(text).lifecycle;
+        assert_eq!(lifecycle(""), LifecycleConf::default());
+        let set = lifecycle(
             "spark.kubernetes.executor.apiPollingInterval=10s\nspark.kubernetes.executor.missingPodDetectDelta=5000\n\
              spark.kubernetes.executor.deleteOnTermination=FALSE\nspark.executor.maxNumFailures=7\n\
              spark.executor.failuresValidityInterval=1h\nspark.executor.instances=4",
@@ -560,7 +560,7 @@ mod tests {
         assert_eq!(set.detection_time(), Duration::from_secs(30));
         assert!(!set.delete_on_termination && set.failure_limit() == 7 && set.max_executors == 4);
         assert_eq!(set.failures_expire, Some(Duration::from_secs(3600)));
-        let dynamic = of("spark.dynamicAllocation.enabled=true\nspark.executor.instances=4");
+        let dynamic = lifecycle("spark.dynamicAllocation.enabled=true\nspark.executor.instances=4");
         assert_eq!(dynamic.failure_limit(), u32::MAX, "there is no maximum");
     }
 

@@ -47,7 +47,6 @@ pub struct PodDiagnostics {
     pub changed: Option<Timestamp>,
 }
 
-/// A reason and a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReasonAndMessage {
     /// One word.
@@ -70,16 +69,12 @@ pub struct Deletion {
     pub writer: Option<Box<str>>,
 }
 
-/// A container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerDiagnostics {
-    /// Its name.
     pub name: Box<str>,
-    /// Its image.
     pub image: Box<str>,
     /// What it is.
     pub kind: ContainerKind,
-    /// Its state.
     pub state: ContainerStateKind,
     /// How often it was restarted.
     pub restarts: u32,
@@ -98,7 +93,6 @@ pub enum ContainerKind {
     Main,
 }
 
-/// The state of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ContainerStateKind {
     /// The kubelet reports no state.

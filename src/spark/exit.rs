@@ -14,7 +14,6 @@ pub struct SparkExit {
     pub exit_code: i32,
     /// `exitCausedByApp`: whether the failure counts against the application's tasks.
     pub caused_by_app: bool,
-    /// `message`.
     pub message: String,
 }
 

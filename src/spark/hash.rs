@@ -12,7 +12,6 @@ pub fn set_key(key: RandomState) {
     debug_assert!(is_first, "the key is set once, before the first hash");
 }
 
-/// The hash of a value.
 pub fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
     with_key(value, KEY.get_or_init(|| None).as_ref())
 }

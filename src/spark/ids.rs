@@ -23,7 +23,6 @@ fn join(namespace: &str, second: &str) -> String {
 macro_rules! slash_key {
     ($name:ident, $second:ident, $second_doc:literal) => {
         impl $name {
-            /// The namespace.
             pub fn namespace(&self) -> &str {
                 self.text.split_once('/').map_or("", |(namespace, _)| namespace)
             }
@@ -148,7 +147,6 @@ impl PodKey {
 pub struct PodIdentity {
     /// Namespace and name.
     pub key: PodKey,
-    /// Its uid.
     pub uid: Arc<str>,
 }
 

@@ -19,7 +19,6 @@ use super::wire_text::{Entries, FEW, FewEntries, Text, bounded, bounded_to, firs
 /// The facts of a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Pod<'a> {
-    /// `metadata`.
     pub metadata: Metadata<'a>,
     /// `spec`, without the workload.
     pub spec: Spec<'a>,
@@ -59,7 +58,6 @@ pub struct Metadata<'a> {
     pub creation_timestamp: Option<Text<'a>>,
     /// Set once the deletion is requested: when its grace period ends.
     pub deletion_timestamp: Option<Text<'a>>,
-    /// The grace period of the deletion.
     pub deletion_grace_period_seconds: Option<i64>,
     /// The finalizers that must be removed before the object is deleted.
     #[serde(default, deserialize_with = "bounded")]
@@ -574,7 +572,7 @@ mod tests {
 
     #[test]
     fn container_of_spark_is_found_whatever_its_name_is() {
-        let of = |role: &str, containers: &str| {
+        let container_of = |role: &str, containers: &str| {
             let json = format!(
                 r#"{{"metadata":{{"labels":{{"spark-role":"{role}"}}}},"spec":{{"containers":[{containers}]}}}}"#
             );
@@ -583,16 +581,16 @@ mod tests {
         let sidecar = r#"{"name":"proxy","args":["sidecar","driver"]}"#;
         let drives = r#"{"name":"main","args":["driver","--class","A"]}"#;
         let executes = r#"{"name":"main","env":[{"name":"SPARK_DRIVER_URL","value":"spark://x"}],"args":["executor"]}"#;
-        assert_eq!(of("driver", &format!("{sidecar},{drives}")), "main");
-        assert_eq!(of("executor", &format!("{sidecar},{executes}")), "main");
-        assert_eq!(of("", &format!("{sidecar},{drives}")), "main", "a driver without labels");
+        assert_eq!(container_of("driver", &format!("{sidecar},{drives}")), "main");
+        assert_eq!(container_of("executor", &format!("{sidecar},{executes}")), "main");
+        assert_eq!(container_of("", &format!("{sidecar},{drives}")), "main", "a driver without labels");
         assert_eq!(
-            of("driver", &format!(r#"{drives},{{"name":"spark-kubernetes-driver"}}"#)),
+            container_of("driver", &format!(r#"{drives},{{"name":"spark-kubernetes-driver"}}"#)),
             "spark-kubernetes-driver"
         );
-        assert_eq!(of("driver", r#"{"name":"notebook"}"#), "notebook");
-        assert_eq!(of("driver", &format!("{sidecar},{executes}")), "spark-kubernetes-driver", "unknown");
-        assert_eq!(of("executor", &format!("{sidecar},{drives}")), "spark-kubernetes-executor", "unknown");
+        assert_eq!(container_of("driver", r#"{"name":"notebook"}"#), "notebook");
+        assert_eq!(container_of("driver", &format!("{sidecar},{executes}")), "spark-kubernetes-driver", "unknown");
+        assert_eq!(container_of("executor", &format!("{sidecar},{drives}")), "spark-kubernetes-executor", "unknown");
     }
 
     #[test]

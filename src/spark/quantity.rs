@@ -37,7 +37,6 @@ const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
 impl Quantity {
-    /// Zero.
     pub const ZERO: Quantity = Quantity { nanos: 0, format: Format::Decimal };
 
     /// Whole mebibytes, the unit in which Spark requests memory.

@@ -264,30 +264,30 @@ mod tests {
 
     #[test]
     fn of_a_reason_one_short_line_is_kept() {
-        let of = |reason: &str| {
+        let reason_of = |reason: &str| {
             let row = serde_json::json!({"id": "1", "isActive": false, "removeReason": reason});
             summary(&row.to_string()).unwrap().remove_reason
         };
-        let long = of(&"ü".repeat(4000)).unwrap();
+        let long = reason_of(&"ü".repeat(4000)).unwrap();
         assert!(long.len() <= MAX_REASON && long.starts_with("üü"), "{}", long.len());
         let exited = "\n  \nThe executor with id 1 exited with exit code 137.\n\nThe API gave: \n";
-        assert_eq!(of(exited).as_deref(), Some("The executor with id 1 exited with exit code 137."));
-        assert_eq!(of("\n \n"), None);
+        assert_eq!(reason_of(exited).as_deref(), Some("The executor with id 1 exited with exit code 137."));
+        assert_eq!(reason_of("\n \n"), None);
     }
 
     #[test]
     fn metrics_of_a_driver_are_found_behind_any_namespace() {
-        let of = |namespace: &str, kind: &str, name: &str, number: &str| {
+        let read = |namespace: &str, kind: &str, name: &str, number: &str| {
             metrics(format!(r#"{{"version":"4.0.0","{kind}":{{"other":{{"value":"x"}},"{namespace}.{name}":{number}}},"timers":{{}}}}"#).as_bytes())
         };
         let dropped = "driver.LiveListenerBus.queue.appStatus.numDroppedEvents";
-        assert_eq!(of("spark-1", "counters", dropped, r#"{"count":3}"#).unwrap().dropped_events, Some(3));
+        assert_eq!(read("spark-1", "counters", dropped, r#"{"count":3}"#).unwrap().dropped_events, Some(3));
         let target = "driver.ExecutorAllocationManager.executors.numberTargetExecutors";
-        assert_eq!(of("my.team", "gauges", target, r#"{"value":4}"#).unwrap().target, Some(4));
-        assert_eq!(of("my.team", "gauges", target, r#"{"value":4294967295}"#).unwrap().target, None);
+        assert_eq!(read("my.team", "gauges", target, r#"{"value":4}"#).unwrap().target, Some(4));
+        assert_eq!(read("my.team", "gauges", target, r#"{"value":4294967295}"#).unwrap().target, None);
         let of_executor = "1.LiveListenerBus.queue.appStatus.numDroppedEvents";
-        assert_eq!(of("spark-1", "counters", of_executor, r#"{"count":3}"#).unwrap(), DriverMetrics::default());
-        assert!(of("spark-1", "gauges", target, r#"{"value":-1}"#).is_err());
+        assert_eq!(read("spark-1", "counters", of_executor, r#"{"count":3}"#).unwrap(), DriverMetrics::default());
+        assert!(read("spark-1", "gauges", target, r#"{"value":-1}"#).is_err());
         assert!(metrics(STARTING.as_bytes()).is_err() && metrics(b"{} x").is_err());
     }
 

@@ -124,7 +124,6 @@ pub struct Running<'a> {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Terminated<'a> {
-    /// The exit code.
     #[serde(default)]
     pub exit_code: i32,
     /// `Completed`, `Error`, `OOMKilled`, `ContainerCannotRun` …

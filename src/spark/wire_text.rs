@@ -219,7 +219,6 @@ impl<'a> Entries<'a> {
         self.0.push((key.into(), value.into()));
     }
 
-    /// Removes `key`.
     pub fn remove(&mut self, key: &str) {
         self.0.retain(|(k, _)| *k != key);
     }

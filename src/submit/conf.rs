@@ -43,7 +43,6 @@ impl SparkConf {
         self.resolved.get(key).or_else(|| self.values.get(key)).map(String::as_str)
     }
 
-    /// Sets a key.
     pub fn set(&mut self, key: &str, value: impl Into<String>) {
         self.resolved.remove(key);
         self.values.insert(key.to_owned(), value.into());

@@ -47,7 +47,6 @@ use usher_spark::version::SparkVersion;
 /// What is created, in this order: first the pod, and then the objects that it owns, each by an apply patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Submission {
-    /// The namespace.
     pub namespace: String,
     /// The application's id, the value of the label `spark-app-selector`.
     pub app_id: String,

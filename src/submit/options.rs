@@ -11,9 +11,8 @@ use usher_spark::version::SparkVersion;
 /// What spark-submit passes where an application has no resource of its own.
 pub(super) const NO_RESOURCE: &str = "spark-internal";
 
-/// The options of spark-submit that count in cluster mode on Kubernetes.
+/// The options of spark-submit that count in cluster mode on Kubernetes. Each field is the option of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is the option of the same name")]
 pub struct Options {
     pub master: Option<String>,
     pub deploy_mode: Option<String>,
@@ -62,7 +61,6 @@ const LATE: [&str; 8] = [
 pub struct Environment {
     /// The user of the operating system.
     pub user: String,
-    /// All variables.
     pub variables: SparkConf,
 }
 
@@ -470,7 +468,6 @@ fn main_class(resource: &str, files: &dyn Files) -> Result<String> {
     }
 }
 
-/// The scheme of a URI.
 pub(super) fn scheme(uri: &str) -> Option<&str> {
     let (scheme, _) = uri.split_once(':')?;
     let mut bytes = scheme.bytes();
@@ -603,11 +600,13 @@ mod tests {
 
     #[test]
     fn options_of_the_jvm_are_settings_unless_a_quote_is_open() {
-        let of = |text: &str| {
+        let read = |text: &str| {
             of_jvm(&Environment { user: String::new(), variables: [("SPARK_SUBMIT_OPTS", text)].into_iter().collect() })
         };
         let expected = [("spark.a".to_owned(), "2 3".to_owned()), ("spark.a".to_owned(), "1".to_owned())];
-        assert_eq!(of("-Xmx1g -Dspark.a=1 '-Dspark.a=2 3' -Dother=x -Dspark.b").unwrap(), expected);
-        assert!(of("'-Dspark.a=1").unwrap_err().to_string().starts_with("Invalid option string in SPARK_SUBMIT_OPTS"));
+        assert_eq!(read("-Xmx1g -Dspark.a=1 '-Dspark.a=2 3' -Dother=x -Dspark.b").unwrap(), expected);
+        assert!(
+            read("'-Dspark.a=1").unwrap_err().to_string().starts_with("Invalid option string in SPARK_SUBMIT_OPTS")
+        );
     }
 }

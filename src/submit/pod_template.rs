@@ -351,12 +351,12 @@ impl<'de> Deserializer<'de> for Typed<'de> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let Node::List(list) = self.node else { return Err(self.wrong("a list")) };
-        visitor.visit_seq(Items { of: self, rest: list.iter() })
+        visitor.visit_seq(Items { parent: self, rest: list.iter() })
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let Node::Map(map) = self.node else { return Err(self.wrong("a map")) };
-        visitor.visit_map(Entries { of: self, rest: map.iter(), next: None })
+        visitor.visit_map(Entries { parent: self, rest: map.iter(), next: None })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -378,7 +378,7 @@ impl<'de> Deserializer<'de> for Typed<'de> {
 }
 
 struct Items<'n> {
-    of: Typed<'n>,
+    parent: Typed<'n>,
     rest: std::slice::Iter<'n, Node>,
 }
 
@@ -386,12 +386,12 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Error> {
-        self.rest.next().map(|node| seed.deserialize(self.of.of(node, self.of.key))).transpose()
+        self.rest.next().map(|node| seed.deserialize(self.parent.of(node, self.parent.key))).transpose()
     }
 }
 
 struct Entries<'n> {
-    of: Typed<'n>,
+    parent: Typed<'n>,
     rest: std::slice::Iter<'n, (String, Node)>,
     next: Option<(&'n str, &'n Node)>,
 }
@@ -408,7 +408,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
         let (key, node) = self.next.take().ok_or_else(|| Error::custom("a value without a key"))?;
-        seed.deserialize(self.of.of(node, key))
+        seed.deserialize(self.parent.of(node, key))
     }
 }
 

@@ -12,11 +12,8 @@ const PREFIX: &str = "spark.hadoop.fs.s3a.";
 pub struct S3Settings {
     /// The URL of an S3-compatible service; `None`: AWS.
     pub endpoint: Option<String>,
-    /// The region.
     pub region: Option<String>,
-    /// The access key.
     pub access_key: Option<String>,
-    /// The secret key.
     pub secret_key: Option<String>,
     /// The token of temporary credentials.
     pub session_token: Option<String>,

@@ -164,10 +164,10 @@ mod tests {
         conf.extend((1..3000).map(|level| (format!("spark.c{level}"), format!("${{spark.c{}}}", level - 1))));
         let none = |_: &str| None;
         let bindings = Bindings { conf: &conf, variable: &none, property: &none, memo: RefCell::default() };
-        let of = |text: &str| bindings.substituted(text, &mut Unresolved::default());
-        assert!(of("${spark.l39}").unwrap_err().to_string().contains("bytes after references"));
-        assert_eq!(of("${spark.l3}").unwrap().len(), 16);
-        assert!(of("${spark.c2999}").unwrap_err().to_string().contains("references in a row"));
+        let substituted = |text: &str| bindings.substituted(text, &mut Unresolved::default());
+        assert!(substituted("${spark.l39}").unwrap_err().to_string().contains("bytes after references"));
+        assert_eq!(substituted("${spark.l3}").unwrap().len(), 16);
+        assert!(substituted("${spark.c2999}").unwrap_err().to_string().contains("references in a row"));
     }
 
     #[test]

@@ -51,21 +51,24 @@ mod tests {
 
     #[test]
     fn waiting_has_sparks_defaults_and_refuses_what_spark_refuses() {
-        let of = |pairs: &[(&str, &str)]| Waiting::of(&pairs.iter().copied().collect());
-        assert_eq!(of(&[]).unwrap(), Waiting { waits: true, interval: Duration::from_secs(1) });
-        assert_eq!(of(&[(INTERVAL, "500ms")]).unwrap().interval, Duration::from_millis(500));
-        assert!(!of(&[(WAIT, "false"), (INTERVAL, "0")]).unwrap().waits, "the interval is not read");
+        let waiting = |pairs: &[(&str, &str)]| Waiting::of(&pairs.iter().copied().collect());
+        assert_eq!(waiting(&[]).unwrap(), Waiting { waits: true, interval: Duration::from_secs(1) });
+        assert_eq!(waiting(&[(INTERVAL, "500ms")]).unwrap().interval, Duration::from_millis(500));
+        assert!(!waiting(&[(WAIT, "false"), (INTERVAL, "0")]).unwrap().waits, "the interval is not read");
         assert!(
-            of(&[(INTERVAL, "0")]).unwrap_err().to_string().contains("Logging interval must be a positive time value.")
+            waiting(&[(INTERVAL, "0")])
+                .unwrap_err()
+                .to_string()
+                .contains("Logging interval must be a positive time value.")
         );
-        assert!(of(&[(WAIT, "maybe")]).unwrap_err().of_major(3).to_string().contains("should be boolean"));
+        assert!(waiting(&[(WAIT, "maybe")]).unwrap_err().of_major(3).to_string().contains("should be boolean"));
     }
 
     #[test]
     fn grace_period_is_in_seconds() {
-        let of = |text: &str| kill_grace_period(&[(GRACE_PERIOD, text)].into_iter().collect());
-        assert_eq!((of("30").unwrap(), of("2m").unwrap()), (Some(30), Some(120)));
+        let grace = |text: &str| kill_grace_period(&[(GRACE_PERIOD, text)].into_iter().collect());
+        assert_eq!((grace("30").unwrap(), grace("2m").unwrap()), (Some(30), Some(120)));
         assert_eq!(kill_grace_period(&SparkConf::default()).unwrap(), None);
-        assert!(of("soon").unwrap_err().to_string().contains("not soon"));
+        assert!(grace("soon").unwrap_err().to_string().contains("not soon"));
     }
 }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use usher_core::leader::LeaderState;
 use usher_core::lifecycle::Exits;
+use usher_core::lifecycle::cause_group::CauseGroup;
 use usher_core::policy::Finished;
 use usher_core::snapshot::{Change, Notify, PodChange, Store, SubscriberId};
 use usher_report::views::{self, AppReport, History, WhyReport};
@@ -348,4 +349,30 @@ fn application_without_the_label_is_named_by_its_pods() {
     let mut harness = ControllerHarness::new(Finished::Report);
     harness.observe(&pod("etl-0a0b0ca2100c0c00-exec-7").executor_of(APP, 7).stored("e7"));
     assert_eq!(named(&harness, "").0, ["etl"]);
+}
+
+#[test]
+fn style_names_classes_of_the_pages_alone() {
+    let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/report/ui"));
+    let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap();
+    let mut sources = read(&folder.join("assets/live.js"));
+    // The group of a cause is a class.
+    sources += &CauseGroup::ALL.map(CauseGroup::as_str).join(" ");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            sources += &read(&path);
+        }
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let used: std::collections::BTreeSet<&str> = sources.split(|c| !is_name(c)).collect();
+    let style = read(&folder.join("assets/style.css"));
+    let rules = style.split('}').filter_map(|rule| rule.rsplit_once('{')).map(|(selector, _)| selector);
+    let classes = rules.flat_map(|selector| selector.split('.').skip(1));
+    let classes: Vec<&str> = classes.map(|text| text.split(|c| !is_name(c)).next().unwrap()).collect();
+    assert!(classes.len() > 50, "{classes:?}");
+    // `col-` and the name of a column is put together by the pages.
+    let unused =
+        classes.iter().filter(|class| !class.is_empty() && !used.contains(*class) && !class.starts_with("col-"));
+    assert_eq!(unused.collect::<Vec<_>>(), [""; 0].iter().collect::<Vec<_>>());
 }

@@ -48,6 +48,10 @@ const VAGUE: &[(&str, &str)] = &[
     ("its", "the object's name"),
     ("goes_on", "continues"),
     ("gave_way", "is_superseded"),
+    ("ends", "is_final, exits"),
+    ("followed", "tracked, current"),
+    ("life", "lifetime"),
+    ("of", "the object's name"),
 ];
 
 /// Spark's own words.
@@ -218,12 +222,19 @@ fn names_say_what_they_stand_for() {
     let mut found = Vec::new();
     for (path, code) in all_of(&["src"], &[".rs"]) {
         for (number, line) in code.lines().enumerate() {
-            let declared = ["let ", "let mut ", "(", ", ", "|", "fn "].iter().any(|before| {
+            // `Type::of` is a constructor.
+            let is_constructor = line.contains("fn of(");
+            let declared = ["    ", "let ", "let mut ", "(", ", ", "|", "fn "].iter().any(|before| {
                 VAGUE.iter().any(|(name, _)| {
                     let begin = format!("{before}{name}");
-                    line.match_indices(&begin)
-                        .any(|(at, _)| line[at + begin.len()..].starts_with([':', ' ', ',', ')', '|', '(']))
-                })
+                    let is_end = |rest: &str| match *before {
+                        "    " => rest.starts_with(": "),
+                        "fn " => rest.starts_with('('),
+                        // A parameter, a variable, or a part of a pattern; before `(` it is a call.
+                        _ => rest.starts_with([':', ' ', ',', ')', '|']),
+                    };
+                    line.match_indices(&begin).any(|(at, _)| is_end(&line[at + begin.len()..]))
+                }) && !(is_constructor && *before == "fn ")
             });
             if declared && !line.trim_start().starts_with("//") && !line.contains('"') {
                 found.push(format!("{path}:{}: {}", number + 1, line.trim()));
@@ -269,4 +280,54 @@ fn help_of_submit_describes_every_option_in_either_form() {
     let help = text(&["submit", "--help"]);
     assert!(help.contains("  -c, --conf <KEY=VALUE> ") && help.contains("--dry-run[=<client|server>] "), "{help}");
     assert_eq!(text(&["help", "submit"]), help);
+}
+
+/// The words of a comment, or of the declaration below it, without endings of the plural: `exit_code` and `ExitCode` are two.
+fn bare_words(text: &str) -> Vec<String> {
+    let mut spaced = String::new();
+    for c in text.chars() {
+        if c.is_uppercase() && spaced.ends_with(|before: char| before.is_lowercase() || before.is_ascii_digit()) {
+            spaced.push(' ');
+        }
+        spaced.push(if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' });
+    }
+    let singular = |word: &str| match word.strip_suffix("ies") {
+        Some(stem) => format!("{stem}y"),
+        None => word.strip_suffix('s').filter(|stem| !stem.ends_with('s')).unwrap_or(word).to_owned(),
+    };
+    spaced.split_whitespace().map(singular).collect()
+}
+
+/// The comments of one line that say no more than the declaration below them.
+fn repeated_names(path: &str, code: &str) -> Vec<String> {
+    const FILLERS: &str = " a all an and are as at be been by each for from had has have in is it its no of on one or that the this to what whose with any which ";
+    let lines: Vec<&str> = code.lines().map(str::trim).collect();
+    let mut found = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let Some(text) = line.strip_prefix("/// ") else { continue };
+        let is_long = |at: Option<usize>| at.and_then(|at| lines.get(at)).is_some_and(|line| line.starts_with("///"));
+        let item = lines[number + 1..].iter().find(|line| !line.starts_with("#["));
+        // A row of a vocabulary: its comment is a text that the program prints.
+        let Some(item) = item.filter(|item| !item.contains("= \"") && !item.starts_with('"')) else { continue };
+        let declared = bare_words(item);
+        let says_more =
+            bare_words(text).iter().any(|word| !FILLERS.contains(&format!(" {word} ")) && !declared.contains(word));
+        if !says_more && !is_long(number.checked_sub(1)) && !is_long(Some(number + 1)) {
+            found.push(format!("{path}:{}: {line} {item}", number + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn no_comment_repeats_a_name() {
+    let code = "/// The exit codes.\n#[derive(Debug)]\nstruct ExitCode;\n/// Its exit code, 0 to 255.\nexit_code: u8,\n/// The exit.\n/// More.\nexit: u8";
+    assert_eq!(repeated_names("x", code), ["x:1: /// The exit codes. struct ExitCode;"]);
+    let mut found = Vec::new();
+    for (path, code) in all_of(&["src"], &[".rs"]) {
+        // The comments of options and of settings are the texts of `--help` and of the schema.
+        let is_text = ["clap::", "JsonSchema"].iter().any(|derived| code.contains(derived));
+        found.extend(if is_text { Vec::new() } else { repeated_names(&path, &code) });
+    }
+    assert!(found.is_empty(), "{} comments:\n{}", found.len(), found.join("\n"));
 }

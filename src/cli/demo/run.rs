@@ -16,7 +16,6 @@ use usher_spark::labels;
 
 /// Maximum duration of a step in a scenario.
 const CONDITION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
 /// One namespace of the sandbox.

@@ -16,7 +16,6 @@ macro_rules! recorded {
     };
 }
 
-/// One scenario.
 #[derive(Debug)]
 pub(super) struct Scenario {
     /// The key in JSON and in namespace names.

@@ -33,7 +33,6 @@ struct Job {
     steps: &'static [(usize, u64)],
 }
 
-/// A short job.
 const SHORT: Job = Job {
     namespace: "etl",
     name: "hourly-sales",

@@ -19,7 +19,6 @@ pub(super) struct Draft<'a> {
     pub(super) policy: Option<&'a str>,
     /// The driver, by the best evidence.
     pub(super) driver: Option<FoundDriver<'a>>,
-    /// The mutations.
     pub(super) mutations: Vec<Mutation>,
     /// The findings of a validation, each reason with a sentence about this pod.
     pub(super) findings: Vec<(Reason, String)>,

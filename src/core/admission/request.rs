@@ -38,11 +38,8 @@ pub enum BadReview {
 /// The operation on the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// A creation.
     Create,
-    /// An update.
     Update,
-    /// A deletion.
     Delete,
     /// A connection (exec, attach …), or an unknown operation.
     Other,
@@ -68,7 +65,6 @@ impl Operation {
 pub struct Review<'a> {
     /// Repeated in the response.
     pub uid: Text<'a>,
-    /// The operation.
     pub operation: Operation,
     /// Whether the object is a pod itself, not another kind or a subresource.
     pub is_pod: bool,
@@ -80,7 +76,6 @@ pub struct Review<'a> {
     pub namespace: Text<'a>,
     /// What a request for the namespace returned, of one that the snapshot does not have yet.
     pub found: Option<Arc<Namespace>>,
-    /// The requester.
     pub requester: Requester<'a>,
     /// The object; absent in a deletion.
     pub pod: Option<Pod<'a>>,

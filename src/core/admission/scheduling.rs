@@ -592,9 +592,9 @@ mod tests {
     #[test]
     fn group_key_is_recognized_among_mutations() {
         let label = GroupKeyField::Metadata(MetadataField::Label, "group");
-        let of = |field, key| is_group_key(&Mutation::SetMetadata(field, key, "g".into()), label);
-        assert!(of(MetadataField::Label, "group"));
-        assert!(!of(MetadataField::Annotation, "group") && !of(MetadataField::Label, "queue"));
+        let is_key = |field, key| is_group_key(&Mutation::SetMetadata(field, key, "g".into()), label);
+        assert!(is_key(MetadataField::Label, "group"));
+        assert!(!is_key(MetadataField::Annotation, "group") && !is_key(MetadataField::Label, "queue"));
         let native = Mutation::SchedulingGroup("g".into());
         assert!(is_group_key(&native, GroupKeyField::SchedulingGroup) && !is_group_key(&native, label));
     }

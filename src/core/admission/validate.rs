@@ -26,7 +26,6 @@ use usher_spark::wire_text::is_too_many;
 /// The input of a validation besides the review.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidationContext<'b> {
-    /// The snapshot.
     pub snapshot: &'b Snapshot,
     /// Our own account.
     pub own_account: Option<&'b str>,

@@ -41,7 +41,6 @@ const MAX_INTERVAL: Duration = Duration::from_secs(600);
 /// After this many failed polls in a row, an earlier view no longer counts: the driver may be gone, and its executors others.
 const FAILURES_VOID: u32 = 2;
 
-/// The outcome of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PollOutcome {
     /// The driver returned its view, on this port.
@@ -63,7 +62,6 @@ pub(super) struct FinishedPoll {
     pub(super) retained_dead: u32,
     /// The driver's pod.
     pub(super) pod: PodKey,
-    /// Its uid.
     pub(super) uid: Arc<str>,
 }
 

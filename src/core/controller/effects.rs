@@ -70,7 +70,6 @@ impl StepContext<'_> {
     }
 }
 
-/// The result of a lookup.
 #[derive(Clone, Debug)]
 pub enum LookupResult {
     /// The labelled pod of that name.
@@ -187,9 +186,7 @@ impl std::error::Error for PollError {}
 /// A suspect node, to be reported by an Event on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReport {
-    /// The Node.
     pub node: Arc<str>,
-    /// Its uid.
     pub uid: Arc<str>,
     /// Why it is suspect, and what to do, for people.
     pub message: String,

@@ -73,7 +73,6 @@ impl Inbox {
         self.waiting.len() > MAX_WAITING
     }
 
-    /// A step begins.
     pub(super) fn begin_step(&mut self) {
         self.left = MAX_OBJECTS_PER_STEP;
     }

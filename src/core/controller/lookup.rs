@@ -105,13 +105,13 @@ pub(super) fn required_by(
     }
     wanted.sort_unstable();
     wanted.dedup();
-    let followed = wanted.iter().filter_map(|read| match read {
+    let found_pods = wanted.iter().filter_map(|read| match read {
         // One of another namespace has its configuration and quotas there.
-        Lookup::Pod(pod) if pod.namespace() == key.namespace() => followed(snapshot, pod),
+        Lookup::Pod(pod) if pod.namespace() == key.namespace() => found_pod(snapshot, pod),
         _ => None,
     });
-    let followed: Vec<Arc<DriverPod>> = followed.collect();
-    let drivers = || app.drivers.iter().chain(&followed);
+    let found_pods: Vec<Arc<DriverPod>> = found_pods.collect();
+    let drivers = || app.drivers.iter().chain(&found_pods);
     let live: usize = counts.iter().map(|counts| counts.live).sum();
     if drivers().any(|driver| lacks_executors(snapshot, key, driver, live)) {
         wanted.push(Lookup::Quotas(key.namespace().into()));
@@ -202,7 +202,7 @@ pub(super) fn is_unknown(snapshot: &Snapshot, read: &Lookup) -> bool {
 }
 
 /// A pod that was read by its name.
-fn followed(snapshot: &Snapshot, pod: &PodKey) -> Option<Arc<DriverPod>> {
+fn found_pod(snapshot: &Snapshot, pod: &PodKey) -> Option<Arc<DriverPod>> {
     match snapshot.referenced.get(pod)? {
         ReferencedPod::Present(driver) => Some(driver.clone()),
         ReferencedPod::Absent => None,

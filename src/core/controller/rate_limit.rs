@@ -319,7 +319,6 @@ impl RateLimit {
         begun
     }
 
-    /// The next set of executors of a namespace.
     fn next_of(&self, line: &mut LaneQueue, lane: Lane, places: Slots, namespace: &Arc<str>) -> Option<ExecutorSetKey> {
         if line.of_namespace.get(namespace).is_some_and(|acting| *acting >= places.of_one_namespace) {
             return None;

@@ -15,16 +15,13 @@ const ROWS_PER_POD: usize = 4;
 /// and as many removed ones as it retains, but at most this many.
 const MAX_RETAINED_DEAD: usize = 10_000;
 
-/// A driver to poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverPoll {
     /// The application and the driver's pod.
     pub key: DriverViewKey,
     /// The driver's pod.
     pub pod: PodKey,
-    /// Its uid.
     pub uid: Arc<str>,
-    /// Its address.
     pub address: Arc<str>,
     /// Where it serves its REST API, by its configuration.
     pub ui: Ui,

@@ -7,7 +7,6 @@ use usher_spark::resources::ResourceList;
 /// The desired spec of a PodGroup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupSpec {
-    /// Its name.
     pub name: Arc<str>,
     /// Number of members that must be placed together.
     pub min_member: u32,

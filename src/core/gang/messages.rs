@@ -296,40 +296,40 @@ mod tests {
     fn latest_condition_of_a_pod_group_says_why_it_waits() {
         let condition = |kind: &str, status: &str, reason: &str, at: &str| json!({"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": at});
         let (early, late) = ("2026-11-28T10:00:00Z", "2026-11-28T10:00:09Z");
-        let of = |conditions: &[Value]| of_group(conditions).map(|message| message.to_string());
+        let message_of = |conditions: &[Value]| of_group(conditions).map(|message| message.to_string());
         let native = |status| condition("PodGroupScheduled", status, "Unschedulable", early);
-        assert_eq!((of(&[native("False")]), of(&[native("True")])), (Some("m".into()), None));
+        assert_eq!((message_of(&[native("False")]), message_of(&[native("True")])), (Some("m".into()), None));
         // Volcano keeps both conditions.
         let waits = |at| condition("Unschedulable", "True", "NotEnoughResources", at);
         let scheduled = |at| condition("Scheduled", "True", "tasks in gang are ready to be scheduled", at);
-        assert_eq!(of(&[waits(late), scheduled(early)]), Some("NotEnoughResources: m".into()));
-        assert_eq!(of(&[waits(early), scheduled(late)]), None);
-        assert_eq!(of(&[]), None);
+        assert_eq!(message_of(&[waits(late), scheduled(early)]), Some("NotEnoughResources: m".into()));
+        assert_eq!(message_of(&[waits(early), scheduled(late)]), None);
+        assert_eq!(message_of(&[]), None);
     }
 
     #[test]
     fn workload_says_why_it_is_not_admitted() {
         let workload = |status: Value| json!({"metadata": {"name": "pod-x", "ownerReferences": [{"kind": "Pod", "uid": "u1"}, {"kind": "Pod", "uid": "u2"}]}, "status": status});
         let quota = |status, reason, message| json!({"type": "QuotaReserved", "status": status, "reason": reason, "message": message});
-        let of = |status| read_by("kueue", &[workload(status)]).remove("u2");
+        let reported = |status| read_by("kueue", &[workload(status)]).remove("u2");
         let message = "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered podsets requests (0) + current podset request (200) > maximum capacity (6)";
         assert_eq!(
-            of(json!({"conditions": [quota("False", "ExceedsMaxQuota", message)]})),
+            reported(json!({"conditions": [quota("False", "ExceedsMaxQuota", message)]})),
             Some(format!("Workload pod-x: ExceedsMaxQuota: {message}"))
         );
         assert_eq!(
-            of(json!({"conditions": [quota("False", "Inadmissible", "LocalQueue a doesn't exist")]})).unwrap(),
+            reported(json!({"conditions": [quota("False", "Inadmissible", "LocalQueue a doesn't exist")]})).unwrap(),
             "Workload pod-x: LocalQueue a doesn't exist"
         );
-        assert_eq!(of(json!({})).unwrap(), "Workload pod-x: Kueue has not considered it yet");
+        assert_eq!(reported(json!({})).unwrap(), "Workload pod-x: Kueue has not considered it yet");
         let reserved = quota("True", "QuotaReserved", "");
         let checks =
             json!([{"name": "a", "state": "Ready"}, {"name": "prov", "state": "Pending", "message": "no nodes yet"}]);
         assert_eq!(
-            of(json!({"conditions": [reserved.clone()], "admissionChecks": checks})).unwrap(),
+            reported(json!({"conditions": [reserved.clone()], "admissionChecks": checks})).unwrap(),
             "Workload pod-x: its quota is reserved, and it waits for admission checks: prov: no nodes yet"
         );
-        assert_eq!(of(json!({"conditions": [reserved, {"type": "Admitted", "status": "True"}]})), None);
+        assert_eq!(reported(json!({"conditions": [reserved, {"type": "Admitted", "status": "True"}]})), None);
         let mut inactive = workload(json!({}));
         inactive["spec"] = json!({"active": false});
         assert!(read_by("kueue", &[inactive])["u1"].contains("deactivated"));

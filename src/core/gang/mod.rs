@@ -370,11 +370,11 @@ mod tests {
         for (scheduler, shape) in TABLE.iter().flat_map(|row| Shape::ALL.map(|shape| (row, shape))) {
             for membership in [Membership::PodGroup, Membership::Annotations] {
                 for (numbers, counted) in [(numbers.as_ref(), true), (numbers.as_ref(), false), (None, true)] {
-                    let of =
+                    let request =
                         |pod| MemberRequest { shape, membership, group: "g", numbers, counted, with_driver: true, pod };
                     let mut metadata = MemberMetadata::default();
-                    (scheduler.executor)(&of(Some(&member)), &mut metadata);
-                    (scheduler.driver)(&of(Some(&member)), &mut metadata);
+                    (scheduler.executor)(&request(Some(&member)), &mut metadata);
+                    (scheduler.driver)(&request(Some(&member)), &mut metadata);
                     for (field, key, _) in metadata.set {
                         let is_listed = scheduler.written_keys().any(|listed| listed == (field, key));
                         assert!(is_listed, "{}: {key} is not in more_keys", scheduler.kind);

@@ -135,7 +135,6 @@ pub struct QueueObject {
     pub group: &'static str,
     /// API version.
     pub version: &'static str,
-    /// Kind.
     pub kind: &'static str,
     /// Resource.
     pub plural: &'static str,
@@ -223,7 +222,6 @@ pub struct MemberRequest<'a> {
 /// A pod as a scheduler reserves room for it.
 #[derive(Clone, Debug, Default)]
 pub struct MemberPod {
-    /// What it requests.
     pub requests: ResourceList,
     /// Those of its fields `nodeSelector`, `tolerations` and `affinity` that are set, as in its `spec`.
     pub placement: Map<String, Value>,
@@ -255,7 +253,6 @@ impl MemberMetadata {
 }
 
 impl GangScheduler {
-    /// The default shape.
     pub fn default_shape(&self) -> Shape {
         self.shapes.first().copied().unwrap_or(Shape::Pods)
     }

@@ -160,12 +160,12 @@ mod tests {
     fn driver_has_task_groups_of_driver_and_executors() {
         let numbers = numbers();
         let pod = pod("1", r#"{"nodeSelector":{"pool":"spark"}}"#);
-        let of = |with_driver| MemberRequest { with_driver, ..request(Some(&numbers), Some(&pod)) };
+        let request_with = |with_driver| MemberRequest { with_driver, ..request(Some(&numbers), Some(&pod)) };
         assert!(
-            metadata(driver, &of(false)).set.is_empty(),
+            metadata(driver, &request_with(false)).set.is_empty(),
             "a driver without a name is in no application of executors"
         );
-        let metadata = metadata(driver, &of(true));
+        let metadata = metadata(driver, &request_with(true));
         let (_, _, groups) = metadata.set.iter().find(|(_, key, _)| *key == TASK_GROUPS).unwrap();
         let groups: Value = serde_json::from_str(groups).unwrap();
         assert_eq!(

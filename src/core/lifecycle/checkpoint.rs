@@ -67,7 +67,6 @@ const MAX_GAPS: usize = 8;
 pub struct Gaps([Option<Gap>; MAX_GAPS]);
 
 impl Gaps {
-    /// The gaps.
     pub fn iter(&self) -> impl Iterator<Item = &Gap> {
         self.0.iter().flatten()
     }
@@ -190,11 +189,11 @@ mod tests {
 
     #[test]
     fn gaps_that_overlap_are_one_and_of_too_many_the_two_nearest_are_joined() {
-        let of = |all: &[Gap]| all.iter().copied().collect::<Gaps>().iter().copied().collect::<Vec<Gap>>();
-        assert_eq!(of(&[gap(7, 9, 5), gap(9, 12, 3), gap(1, 2, 9), gap(5, 5, 0)]), [gap(1, 2, 9), gap(7, 12, 3)]);
-        assert_eq!(of(&[gap(1, 100, 7), gap(5, 6, 9)]), [gap(1, 100, 7)]);
+        let joined = |all: &[Gap]| all.iter().copied().collect::<Gaps>().iter().copied().collect::<Vec<Gap>>();
+        assert_eq!(joined(&[gap(7, 9, 5), gap(9, 12, 3), gap(1, 2, 9), gap(5, 5, 0)]), [gap(1, 2, 9), gap(7, 12, 3)]);
+        assert_eq!(joined(&[gap(1, 100, 7), gap(5, 6, 9)]), [gap(1, 100, 7)]);
         let nine: Vec<Gap> = (0..9).map(|at| gap(at * 100, at * 100 + if at == 4 { 80 } else { 10 }, at)).collect();
-        let all = of(&nine);
+        let all = joined(&nine);
         assert_eq!((all.len(), all[4]), (8, gap(400, 510, 4)));
         assert!(
             nine.iter().all(|gap| all.iter().any(|kept| kept.from <= gap.from && gap.to <= kept.to)),

@@ -13,7 +13,6 @@ use usher_spark::exit::{self, SparkExit};
 use usher_spark::ids::{AppKey, PodKey};
 use usher_spark::state::ExecutorPodState;
 
-/// An exit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exit {
     /// The executor's application.
@@ -43,7 +42,6 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The pod.
     pub fn pod(&self) -> PodKey {
         PodKey::new(self.app.namespace(), &self.executor.name)
     }

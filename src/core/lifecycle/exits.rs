@@ -674,7 +674,6 @@ impl Exits {
         u32::try_from(failures.iter().filter(counts).count()).unwrap_or(u32::MAX)
     }
 
-    /// The exits that are remembered.
     pub fn history(&self) -> &RememberedExits {
         self.history.exits()
     }

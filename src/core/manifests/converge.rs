@@ -60,12 +60,10 @@ struct Restored {
     last: Option<Instant>,
 }
 
-/// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     /// Apply this object.
     Apply {
-        /// The object.
         object: Value,
         /// The resourceVersion of the object that it changes: a later one is not overwritten. `None`: there is none of that name.
         seen: Option<String>,
@@ -74,9 +72,7 @@ pub enum Write {
     },
     /// Delete the object of this kind and name.
     Delete {
-        /// Its kind.
         kind: String,
-        /// Its name.
         name: String,
         /// Its uid and resourceVersion: another object of the name is not deleted.
         seen: [String; 2],

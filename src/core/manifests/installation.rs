@@ -38,11 +38,11 @@ pub fn except(namespaces: &[String]) -> Vec<Value> {
 impl Installation {
     /// The validating policies alone, and the fallback policies alone, if there are any: each is applied for itself.
     pub fn parts(&self) -> Vec<Installation> {
-        let of = |kinds: &[Kind]| {
+        let part = |kinds: &[Kind]| {
             let kinds = self.kinds.iter().copied().filter(|kind| kinds.contains(kind)).collect();
             Installation { kinds, ..self.clone() }
         };
-        let parts = [of(&[Kind::Validating]), of(&[Kind::Fallback, Kind::FallbackScheduler])];
+        let parts = [part(&[Kind::Validating]), part(&[Kind::Fallback, Kind::FallbackScheduler])];
         parts.into_iter().filter(|part| !part.kinds.is_empty()).collect()
     }
 

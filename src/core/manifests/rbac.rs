@@ -25,7 +25,6 @@ pub enum Named {
     SigningSecret,
     /// Our webhook configurations.
     Configuration,
-    /// The creator policy.
     CreatorPolicy,
     /// The validating policies of the policy file.
     ValidatingPolicies,
@@ -55,7 +54,6 @@ impl Named {
 /// When a permission is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Always.
     Always,
     /// With `lifecycle.finished: delete`, with `recovery.act: true` and a recovery rule in mode `act`, and if `OwnerReferencesPermissionEnforcement` is
     /// enabled.
@@ -87,7 +85,6 @@ pub struct Permission {
     pub group: &'static str,
     /// The resource's plural name, and after a slash its subresource.
     pub resource: &'static str,
-    /// The verbs.
     pub verbs: &'static [&'static str],
     /// Where it is needed.
     pub scope: Scope,

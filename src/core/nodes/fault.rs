@@ -110,9 +110,7 @@ pub struct NodeFault {
     pub app: AppKey,
     /// The executor's pod.
     pub pod: Arc<str>,
-    /// Its uid.
     pub uid: Arc<str>,
-    /// What.
     pub kind: FaultKind,
     /// The resource that the node lacked, if the kubelet names one.
     pub resource: Option<Box<str>>,

@@ -312,7 +312,7 @@ impl NodeLedger {
     pub fn retract_started(&mut self, app: &AppKey, snapshot: &Snapshot) -> bool {
         let Some(of_app) = self.spread.0.get(app).filter(|of_app| of_app.pending > 0) else { return false };
         let runs = |fault: &NodeFault| {
-            let known = snapshot.executor(app.namespace(), &fault.pod).filter(|(of, _)| *of == app);
+            let known = snapshot.executor(app.namespace(), &fault.pod).filter(|(known_app, _)| *known_app == app);
             known.is_some_and(|(_, executor)| executor.uid == fault.uid && executor.stage() == Stage::Running)
         };
         let started: Vec<(Arc<str>, Arc<str>)> = of_app
@@ -421,7 +421,8 @@ impl RunsOn {
         let executors = || app.executors().values();
         // Those that run stand before the ones that start, and behind the ones that have ended.
         let asked = executors().take(MAX_ASKED).chain(executors().rev().take(MAX_ASKED));
-        let mut nodes = asked.filter(|executor| executor.stage() == Stage::Running).filter_map(|of| of.node.as_ref());
+        let mut nodes =
+            asked.filter(|executor| executor.stage() == Stage::Running).filter_map(|executor| executor.node.as_ref());
         match nodes.next() {
             None => RunsOn::Nowhere,
             Some(one) if nodes.any(|node| node != one) => RunsOn::Several,

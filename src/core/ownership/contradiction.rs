@@ -233,7 +233,6 @@ pub struct Reads {
     pub is_unreadable: bool,
     /// Pods by name; `None` for those that do not exist.
     pub pods: HashMap<PodKey, Option<Arc<DriverPod>>>,
-    /// The pods at an address.
     pub at_address: HashMap<Arc<str>, Vec<Arc<DriverPod>>>,
 }
 

@@ -13,7 +13,6 @@ use usher_spark::ids::PodIdentity;
 /// The pod of another namespace that created executors, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatorElsewhere {
-    /// The pod.
     pub pod: PodIdentity,
     /// Whether it exists and has the address of the driver.
     pub has_address: bool,

@@ -21,7 +21,6 @@ const MAX_DESCRIPTION: usize = 1024;
 pub struct ObjectVersion {
     /// The object's uid.
     pub uid: Arc<str>,
-    /// Its resourceVersion.
     pub resource_version: Arc<str>,
 }
 
@@ -48,7 +47,6 @@ pub enum Action {
         api: &'static GroupApi,
         /// Its application.
         app: AppKey,
-        /// Its `spec`.
         spec: Value,
         /// Its owner, a pod of the same namespace that is known to be alive.
         owner: Option<PodIdentity>,
@@ -81,18 +79,15 @@ pub enum Action {
     },
     /// Make the driver the owner of an executor, after a live GET of the driver's pod.
     Adopt {
-        /// The executor.
         executor: PodKey,
         /// Its state on which the plan is based.
         seen: ObjectVersion,
-        /// The driver.
         driver: PodIdentity,
         /// The evidence.
         how: DriverSource,
     },
     /// Label or delete an executor that exited.
     CleanUp {
-        /// The executor.
         executor: PodKey,
         /// Its state on which the plan is based.
         seen: ObjectVersion,
@@ -112,7 +107,6 @@ pub enum Action {
 /// The deletion of a pod by a recovery rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recover {
-    /// The rule.
     pub rule: RecoveryRule,
     /// The pod's state on which the plan is based.
     pub seen: ObjectVersion,
@@ -134,11 +128,8 @@ pub enum Cleanup {
 /// An Event about a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodEvent {
-    /// The pod.
     pub pod: PodKey,
-    /// Its uid.
     pub uid: Arc<str>,
-    /// The reason.
     pub reason: Reason,
     /// The message, for people.
     pub message: String,

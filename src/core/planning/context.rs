@@ -16,7 +16,6 @@ use usher_spark::time::Now;
 /// What a plan is made of, beside the state of its application.
 #[derive(Clone, Copy)]
 pub struct PlanInput<'v> {
-    /// The snapshot.
     pub snapshot: &'v Snapshot,
     /// The application's key.
     pub key: &'v AppKey,
@@ -30,11 +29,9 @@ pub struct PlanInput<'v> {
 
 /// The input that all rules of a plan share.
 pub struct PlanContext<'v> {
-    /// The snapshot.
     pub snapshot: &'v Snapshot,
     /// The application's key.
     pub key: &'v AppKey,
-    /// The application.
     pub app: &'v Application,
     /// Its executors by their creator, sorted by that.
     pub sets: &'v [ExecutorSet<'v>],
@@ -48,7 +45,6 @@ pub struct PlanContext<'v> {
     by_driver: Vec<(&'v str, &'v ExecutorSet<'v>)>,
     /// Collected once for all rules that need them.
     witnesses: OnceCell<Witnesses>,
-    /// By creator.
     certainly_gone: RefCell<BTreeMap<Option<Creator>, bool>>,
 }
 

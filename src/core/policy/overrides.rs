@@ -15,7 +15,6 @@ pub enum Source {
     Pod,
     /// On its driver's pod.
     Driver,
-    /// On its namespace.
     Namespace,
 }
 
@@ -34,11 +33,9 @@ impl Source {
 pub struct Effective {
     /// Whether to leave the pod alone.
     pub skip: bool,
-    /// The scheduler.
     pub scheduler: SchedulerChoice,
     /// The gang's shape, one that the scheduler can start.
     pub shape: Shape,
-    /// The queue.
     pub queue: Option<Arc<str>>,
     /// The requested number of members.
     pub min_member: Option<u32>,

@@ -43,7 +43,6 @@ impl Default for Recovery {
 }
 
 impl Recovery {
-    /// The settings of a rule.
     pub fn rule(&self, rule: RecoveryRule) -> RuleSettings {
         self.rules.get(&rule).copied().unwrap_or_else(|| rule.defaults())
     }
@@ -79,7 +78,6 @@ impl Recovery {
     }
 }
 
-/// The settings of one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleSettings {
     /// What the rule does.

@@ -86,11 +86,9 @@ fn too_many_failures(context: &CleanupContext<'_>, plan_context: &PlanContext<'_
 
 /// The input of the plan for one creator's executors.
 struct CleanupContext<'v> {
-    /// The snapshot.
     snapshot: &'v Snapshot,
     /// The application's key.
     key: &'v AppKey,
-    /// The application.
     app: &'v Application,
     /// The executors of one creator, and their driver.
     set: &'v ExecutorSet<'v>,
@@ -165,7 +163,6 @@ fn of_set(context: &CleanupContext<'_>, last: &mut Position) -> Due {
 
 /// What is done about one executor, and when.
 enum Next {
-    /// Now.
     Now(Action),
     /// It is planned again at that time.
     At(Instant),

@@ -48,7 +48,6 @@ impl Plan {
         }
     }
 
-    /// All actions.
     pub fn into_actions(self) -> impl Iterator<Item = Action> {
         self.sets.into_values().flatten()
     }

@@ -14,7 +14,6 @@ use crate::signature::Creator;
 use crate::snapshot::{GroupKey, Snapshot};
 use usher_spark::ids::AppKey;
 
-/// The state of one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationState {
     /// The state of each creator's executors.

@@ -57,7 +57,6 @@ struct Spent {
 /// How the deletion of a pod by a rule ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The rule.
     pub rule: RecoveryRule,
     /// The pod's uid.
     pub uid: Arc<str>,
@@ -85,8 +84,8 @@ impl Account {
 
 impl Log {
     /// When this deletion was charged.
-    fn charged(&self, of: &Charged) -> Option<Instant> {
-        self.charged.get(of).copied()
+    fn charged(&self, deletion: &Charged) -> Option<Instant> {
+        self.charged.get(deletion).copied()
     }
 
     fn last(&self) -> Option<Instant> {
@@ -94,10 +93,10 @@ impl Log {
     }
 
     /// How many deletions other than this one were charged within this time.
-    fn used(&self, per: Duration, of: &Charged, now: Instant) -> u32 {
+    fn used(&self, per: Duration, deletion: &Charged, now: Instant) -> u32 {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < per;
         let recent = self.deletions.len() - self.deletions.partition_point(|(at, _)| !is_recent(*at));
-        let charged = usize::from(self.charged(of).is_some_and(is_recent));
+        let charged = usize::from(self.charged(deletion).is_some_and(is_recent));
         u32::try_from(recent - charged).unwrap_or(u32::MAX)
     }
 
@@ -107,12 +106,12 @@ impl Log {
         &self,
         budget: Budget,
         reserved: u32,
-        of: &Charged,
+        deletion: &Charged,
         since: Instant,
         now: Instant,
     ) -> Result<(), Instant> {
         let Budget { count, per } = budget;
-        let used = self.used(per, of, now).saturating_add(reserved);
+        let used = self.used(per, deletion, now).saturating_add(reserved);
         // What the previous leader may have used.
         let led = now.saturating_duration_since(since).min(per);
         let earned = if per.is_zero() { 1.0 } else { led.as_secs_f64() / per.as_secs_f64() };
@@ -136,17 +135,17 @@ impl Log {
     }
 
     /// Charges a deletion, instead of an earlier charge.
-    fn charge(&mut self, of: Charged, now: Instant) {
-        if self.charged.insert(of.clone(), now).is_some() {
-            self.deletions.retain(|(_, other)| *other != of);
+    fn charge(&mut self, deletion: Charged, now: Instant) {
+        if self.charged.insert(deletion.clone(), now).is_some() {
+            self.deletions.retain(|(_, other)| *other != deletion);
         }
-        self.deletions.push_back((now, of));
+        self.deletions.push_back((now, deletion));
     }
 
     /// Takes a charge back. Returns whether it was the only one of its round.
-    fn take_back(&mut self, of: &Charged) -> bool {
-        let Some(charged) = self.charged.remove(of) else { return false };
-        self.deletions.retain(|(_, other)| other != of);
+    fn take_back(&mut self, deletion: &Charged) -> bool {
+        let Some(charged) = self.charged.remove(deletion) else { return false };
+        self.deletions.retain(|(_, other)| other != deletion);
         let distance = |at: Instant| at.saturating_duration_since(charged).max(charged.saturating_duration_since(at));
         self.deletions.iter().all(|(at, _)| distance(*at) >= ONE_ROUND)
     }
@@ -154,9 +153,10 @@ impl Log {
     /// Forgets deletions that were charged this long ago, except the last `kept`.
     fn expire(&mut self, per: Duration, kept: usize, now: Instant) {
         while self.deletions.len() > kept
-            && let Some((_, of)) = self.deletions.pop_front_if(|(at, _)| now.saturating_duration_since(*at) >= per)
+            && let Some((_, deletion)) =
+                self.deletions.pop_front_if(|(at, _)| now.saturating_duration_since(*at) >= per)
         {
-            self.charged.remove(&of);
+            self.charged.remove(&deletion);
         }
     }
 }
@@ -234,7 +234,7 @@ impl DeletionBudget {
     /// A round of an application begins: what the previous one reserved, and did not begin, is planned again or void.
     pub(crate) fn begin_round(&mut self, app: &AppKey) {
         let from = (app.clone(), RecoveryRule::ALL[0]);
-        for (_, spent) in self.apps.range_mut(from..).take_while(|((of, _), _)| of == app) {
+        for (_, spent) in self.apps.range_mut(from..).take_while(|((charged, _), _)| charged == app) {
             let freed = count(spent.reserved.len());
             self.cluster.free(freed);
             if let Some(account) = self.namespaces.get_mut(app.namespace()) {
@@ -263,16 +263,16 @@ impl DeletionBudget {
             self.cluster.free(1);
             of_namespace.free(1);
         }
-        let of = (rule, uid.clone());
-        let is_retry = spent.deletions.charged(&of).is_some();
+        let deletion = (rule, uid.clone());
+        let is_retry = spent.deletions.charged(&deletion).is_some();
         let is_new = spent.last_begun.is_none_or(|last| now.saturating_duration_since(last) >= ONE_ROUND);
         if is_new && !is_retry {
             spent.rounds += 1;
         }
         spent.last_begun = Some(now);
-        spent.deletions.charge(of.clone(), now);
-        of_namespace.deletions.charge(of.clone(), now);
-        self.cluster.deletions.charge(of, now);
+        spent.deletions.charge(deletion.clone(), now);
+        of_namespace.deletions.charge(deletion.clone(), now);
+        self.cluster.deletions.charge(deletion, now);
         true
     }
 
@@ -287,8 +287,8 @@ impl DeletionBudget {
     ) -> Result<(), Exhausted> {
         let settings = recovery.rule(rule);
         let spent = self.apps.entry((app.clone(), rule)).or_default();
-        let of = (rule, uid.clone());
-        let is_retry = spent.deletions.charged(&of).is_some();
+        let deletion = (rule, uid.clone());
+        let is_retry = spent.deletions.charged(&deletion).is_some();
         if let Some((why, until)) = spent.held.get(uid).filter(|(_, until)| *until > now) {
             return Err(Exhausted::Held(why, *until));
         }
@@ -303,7 +303,8 @@ impl DeletionBudget {
             return Err(Exhausted::BackOff(until));
         }
         let (since, reserved) = (self.since, count(spent.reserved.len()));
-        let available = |budget, deletions: &Log, reserved| deletions.available(budget, reserved, &of, since, now);
+        let available =
+            |budget, deletions: &Log, reserved| deletions.available(budget, reserved, &deletion, since, now);
         available(settings.budget, &spent.deletions, reserved).map_err(Exhausted::Application)?;
         available(recovery.budget, &self.cluster.deletions, self.cluster.reserved).map_err(Exhausted::Cluster)?;
         let of_namespace = self.namespaces.entry(app.namespace().to_owned()).or_default();
@@ -325,14 +326,14 @@ impl DeletionBudget {
             return;
         };
         if !spent.deleted.contains(&deletion.uid) {
-            let of = (deletion.rule, deletion.uid.clone());
-            if spent.deletions.take_back(&of) {
+            let charge = (deletion.rule, deletion.uid.clone());
+            if spent.deletions.take_back(&charge) {
                 spent.rounds = spent.rounds.saturating_sub(1);
                 spent.last_begun = spent.deletions.last();
             }
-            self.cluster.deletions.take_back(&of);
+            self.cluster.deletions.take_back(&charge);
             if let Some(of_namespace) = self.namespaces.get_mut(app.namespace()) {
-                of_namespace.deletions.take_back(&of);
+                of_namespace.deletions.take_back(&charge);
             }
         }
         spent.held.insert(deletion.uid.clone(), (why, now + TRY_AGAIN));
@@ -463,11 +464,11 @@ mod tests {
         let (recovery, now) = (recovery(rule, 100, 10), began + HOUR);
         let mut budget = DeletionBudget::new(began);
         // A tenant has as many applications as it likes.
-        let of = |number: u32| AppKey::new("evil", &format!("spark-{number}"));
+        let evil = |number: u32| AppKey::new("evil", &format!("spark-{number}"));
         for number in 0..5 {
-            assert_eq!(take(&mut budget, &recovery, &of(number), rule, &uid(number), now), Ok(()));
+            assert_eq!(take(&mut budget, &recovery, &evil(number), rule, &uid(number), now), Ok(()));
         }
-        let full = budget.reserve(&recovery, &of(5), rule, &uid(5), now);
+        let full = budget.reserve(&recovery, &evil(5), rule, &uid(5), now);
         assert!(matches!(full, Err(Exhausted::Namespace(until)) if until > now), "{full:?}");
         for number in 10..15 {
             assert!(budget.reserve(&recovery, &app(1), rule, &uid(number), now).is_ok(), "others are served");
@@ -507,10 +508,10 @@ mod tests {
         let (rule, began) = (RecoveryRule::Orphans, instant());
         let (recovery, now) = (recovery(rule, 1, 10), began + HOUR);
         let mut budget = DeletionBudget::new(began);
-        let of = |number| (app(number), rule);
+        let charge = |number| (app(number), rule);
         let attempt = |not_deleted| Attempt { rule, uid: uid(1), not_deleted };
         for (number, first, is_taken_back) in [(1, Some("it changed"), true), (2, None, false)] {
-            let (app, rule) = of(number);
+            let (app, rule) = charge(number);
             take(&mut budget, &recovery, &app, rule, &uid(1), now).unwrap();
             budget.ended(&app, &attempt(first), now);
             budget.ended(&app, &attempt(Some("it changed")), now);

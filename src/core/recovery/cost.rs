@@ -48,7 +48,7 @@ vocabulary! {
 /// Resources that were requested, each multiplied by the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Amount {
-    /// Cores, in seconds.
+    /// Cores of CPU times seconds.
     pub core_seconds: f64,
     /// Bytes of memory, in seconds.
     pub byte_seconds: f64,
@@ -62,10 +62,10 @@ impl Amount {
     /// What these resources cost in this time. More than any node has counts as what the largest node has: such a pod runs nowhere,
     /// and would make the sums of all others invisible.
     pub fn of(resources: &ResourceList, time: Duration) -> Amount {
-        let of = |name: &str, max: f64| {
+        let usage = |name: &str, max: f64| {
             resources.get(name).map_or(0.0, |quantity| quantity.as_f64()).clamp(0.0, max) * time.as_secs_f64()
         };
-        Amount { core_seconds: of("cpu", MAX_CORES), byte_seconds: of("memory", MAX_BYTES) }
+        Amount { core_seconds: usage("cpu", MAX_CORES), byte_seconds: usage("memory", MAX_BYTES) }
     }
 
     /// Adds another one.
@@ -78,7 +78,7 @@ impl Amount {
 /// Why an executor does no work now, and since when.
 pub fn of_executor(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     executor: &Executor,
     state: &RecoveryState,
 ) -> Option<(WasteCause, Instant)> {
@@ -100,10 +100,12 @@ pub fn of_executor(
     if stage == Stage::Terminating || executor.inactive {
         return None;
     }
-    if let Some(gone) = of.gone_since.filter(|_| of.set.driver == DriverLiveness::Gone && of.set.is_certain) {
+    if let Some(gone) =
+        set_context.gone_since.filter(|_| set_context.set.driver == DriverLiveness::Gone && set_context.set.is_certain)
+    {
         return Some((WasteCause::Orphaned, executor.first_seen.map_or(gone, |seen| seen.max(gone))));
     }
-    let view = of.view.as_ref().map(|(view, _)| *view);
+    let view = set_context.view.as_ref().map(|(view, _)| *view);
     let within = Some(context.recovery.rule(RecoveryRule::Unregistered).after);
     let registration = registration_in(view, executor, within);
     if matches!(registration, Registration::Registered(_)) {
@@ -144,8 +146,8 @@ pub fn of_exit(exit: &Exit) -> Option<Amount> {
 const MAX_APPS: usize = 5000;
 /// An executor that a rule deleted would have cost this long at most.
 const GIVEN_BACK: Duration = Duration::from_secs(3600);
-/// At most this many deleted executors are followed.
-const MAX_FOLLOWED: usize = 10_000;
+/// At most this many deleted executors are tracked.
+const MAX_TRACKED: usize = 10_000;
 
 /// The costs since this replica began to lead, by application, namespace and cause. Cloning it is cheap.
 #[derive(Clone, Debug, Default)]
@@ -162,7 +164,7 @@ pub struct CostLedger {
 
 /// An executor that a rule deleted.
 #[derive(Clone, Debug)]
-struct Followed {
+struct DeletedExecutor {
     namespace: Arc<str>,
     rule: RecoveryRule,
     resources: ResourceList,
@@ -172,35 +174,34 @@ struct Followed {
 /// Executors that rules deleted lately: what they would have cost since.
 #[derive(Debug, Default)]
 pub struct GivenBack {
-    followed: VecDeque<Followed>,
+    tracked: VecDeque<DeletedExecutor>,
     counted: Option<Instant>,
 }
 
 impl GivenBack {
     /// A rule deleted an executor with these requests.
     pub fn deleted(&mut self, namespace: &str, rule: RecoveryRule, resources: &ResourceList, now: Instant) {
-        if self.followed.len() < MAX_FOLLOWED {
+        if self.tracked.len() < MAX_TRACKED {
             let (namespace, resources) = (namespace.into(), resources.clone());
-            self.followed.push_back(Followed { namespace, rule, resources, until: now + GIVEN_BACK });
+            self.tracked.push_back(DeletedExecutor { namespace, rule, resources, until: now + GIVEN_BACK });
         }
     }
 
     /// What they would have cost since the last call.
     pub fn count(&mut self, now: Instant) -> Vec<(Arc<str>, RecoveryRule, Amount)> {
         let from = self.counted.replace(now).unwrap_or(now);
-        let amount = |one: &Followed| {
+        let amount = |one: &DeletedExecutor| {
             // It was deleted within this time, or before.
             let begin = (one.until - GIVEN_BACK).max(from);
             Amount::of(&one.resources, now.min(one.until).saturating_duration_since(begin))
         };
-        let counted = self.followed.iter().map(|one| (one.namespace.clone(), one.rule, amount(one))).collect();
-        while self.followed.pop_front_if(|one| one.until <= now).is_some() {}
+        let counted = self.tracked.iter().map(|one| (one.namespace.clone(), one.rule, amount(one))).collect();
+        while self.tracked.pop_front_if(|one| one.until <= now).is_some() {}
         counted
     }
 }
 
 impl CostLedger {
-    /// The costs from now on.
     pub fn since(now: Timestamp) -> CostLedger {
         CostLedger { since: Some(now), ..CostLedger::default() }
     }
@@ -298,7 +299,7 @@ mod tests {
         assert_eq!(cores(&mut back, at(120)), 120.0);
         assert_eq!(cores(&mut back, at(10_000)), 2.0 * (3600.0 - 90.0));
         assert_eq!(cores(&mut back, at(20_000)), 0.0);
-        assert!(back.followed.is_empty());
+        assert!(back.tracked.is_empty());
     }
 
     #[test]

@@ -12,11 +12,8 @@ use usher_spark::ids::PodKey;
 /// What a rule found about one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The rule.
     pub rule: RecoveryRule,
-    /// The pod.
     pub pod: PodKey,
-    /// Its uid.
     pub uid: Arc<str>,
     /// Its resourceVersion, the precondition of a deletion.
     pub version: SmolStr,

@@ -25,11 +25,8 @@ pub struct RecoveryReport {
 /// A finding, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedFinding {
-    /// The rule.
     pub rule: RecoveryRule,
-    /// The pod.
     pub pod: PodKey,
-    /// Its uid.
     pub uid: Arc<str>,
     /// Since when the rule's condition has held.
     pub since: Timestamp,
@@ -76,7 +73,6 @@ impl FindingOutcome {
 }
 
 impl RecoveryReport {
-    /// Adds a finding.
     pub fn add(&mut self, finding: &Finding, since: Timestamp, outcome: FindingOutcome) {
         *self.counts.entry(finding.rule).or_default() += 1;
         if self.findings.len() < MAX_FINDINGS {
@@ -102,11 +98,8 @@ impl RecoveryReport {
 pub struct DeletedPod {
     /// Its application.
     pub app: AppKey,
-    /// The rule.
     pub rule: RecoveryRule,
-    /// The pod.
     pub pod: PodKey,
-    /// Its uid.
     pub uid: Arc<str>,
     /// When.
     pub at: Timestamp,

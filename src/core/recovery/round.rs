@@ -138,18 +138,18 @@ impl Round<'_, '_> {
     /// Applies the rules about an executor. Returns whether that causes an action.
     fn executor(&mut self, executor: &Executor) -> bool {
         let creator = executor.counted_creator();
-        let of = self.sets.binary_search_by_key(&creator, |of| of.set.creator).ok();
-        let Some(of) = of.and_then(|at| self.sets.get(at)) else { return false };
+        let at = self.sets.binary_search_by_key(&creator, |set_context| set_context.set.creator).ok();
+        let Some(set_context) = at.and_then(|at| self.sets.get(at)) else { return false };
         self.part.visited += 1;
-        self.measure(of, executor);
-        let verdict = rules::of_executor(&self.context, of, executor, self.state);
+        self.measure(set_context, executor);
+        let verdict = rules::of_executor(&self.context, set_context, executor, self.state);
         self.take(verdict, creator)
     }
 
     /// Counts what an executor that does no work has cost since the last round.
-    fn measure(&mut self, of: &SetContext<'_>, executor: &Executor) {
+    fn measure(&mut self, set_context: &SetContext<'_>, executor: &Executor) {
         let now = self.context.now.at;
-        let Some((cause, since)) = cost::of_executor(&self.context, of, executor, self.state) else {
+        let Some((cause, since)) = cost::of_executor(&self.context, set_context, executor, self.state) else {
             return self.state.keep_counted(&executor.uid, now);
         };
         let time = cost::uncounted(since, self.state.count(&executor.uid, now), self.budget.measured_since(), now);
@@ -160,26 +160,31 @@ impl Round<'_, '_> {
     /// Applies the rules about drivers, their views and their PodGroups.
     fn drivers(&mut self) {
         let mut seen: BTreeSet<&str> = BTreeSet::new();
-        for of in self.sets {
+        for set_context in self.sets {
             // An executor's driver is its creator, or owns its workload; an unlabelled driver may drive other applications.
-            let labelled = of.set.labelled.iter().copied().filter(|driver| of.set.creator == Some(driver.creator));
-            for driver in labelled.chain(of.set.own_driver()) {
+            let labelled = set_context
+                .set
+                .labelled
+                .iter()
+                .copied()
+                .filter(|driver| set_context.set.creator == Some(driver.creator));
+            for driver in labelled.chain(set_context.set.own_driver()) {
                 if seen.insert(&driver.uid) {
-                    self.driver(of, driver);
+                    self.driver(set_context, driver);
                 }
             }
         }
     }
 
-    fn driver(&mut self, of: &SetContext<'_>, driver: &Arc<DriverPod>) {
+    fn driver(&mut self, set_context: &SetContext<'_>, driver: &Arc<DriverPod>) {
         let creator = Some(driver.creator);
-        let verdict = rules::of_driver(&self.context, of, driver, self.state);
+        let verdict = rules::of_driver(&self.context, set_context, driver, self.state);
         self.take(verdict, creator);
-        let verdict = rules::of_view(&self.context, of, driver, self.state);
+        let verdict = rules::of_view(&self.context, set_context, driver, self.state);
         self.take(verdict, creator);
         for (key, group) in self.context.input.groups() {
             if group.owner.as_ref().is_some_and(|owner| owner.creator() == driver.creator) {
-                let verdict = rules::of_group(&self.context, of, key, group, driver, self.state);
+                let verdict = rules::of_group(&self.context, set_context, key, group, driver, self.state);
                 self.take(verdict, creator);
             }
         }

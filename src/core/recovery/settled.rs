@@ -21,7 +21,8 @@ pub(super) enum Scope {
 
 /// The pods of the application that a rule or a cost can concern.
 pub(super) fn scope(context: &PlanContext<'_>) -> Scope {
-    if context.sets.iter().any(|set| may_concern_all(context, set)) || drivers(context).any(|of| has_view(context, of))
+    if context.sets.iter().any(|set| may_concern_all(context, set))
+        || drivers(context).any(|driver| has_view(context, driver))
     {
         Scope::All
     } else if context.app.unsettled().is_empty()

@@ -44,7 +44,6 @@ pub struct Shortage {
 /// A cause, and how many executors it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedCause {
-    /// The kind.
     pub kind: ShortageCause,
     /// How many executors.
     pub count: usize,
@@ -55,11 +54,9 @@ pub struct CountedCause {
 /// A driver that wants executors, and what is known of those that exited.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand<'v> {
-    /// The snapshot.
     pub snapshot: &'v Snapshot,
     /// The application's key.
     pub key: &'v AppKey,
-    /// The driver.
     pub driver: &'v DriverPod,
     /// How many executors it wants.
     pub target: Target,

@@ -292,8 +292,8 @@ impl RecoveryState {
         now: Instant,
     ) -> BTreeMap<u64, Instant> {
         let is_other = |id: u64| !rows.contains(&id) && is_row(id);
-        self.missing.retain(|(of, id), _| *of != driver || ids.contains(id) || is_other(*id));
-        let mut known = self.missing.keys().filter(|(of, _)| *of == driver).count();
+        self.missing.retain(|(row_driver, id), _| *row_driver != driver || ids.contains(id) || is_other(*id));
+        let mut known = self.missing.keys().filter(|(row_driver, _)| *row_driver == driver).count();
         for id in ids {
             if let Entry::Vacant(entry) = self.missing.entry((driver, *id))
                 && known < MAX_MISSING
@@ -302,7 +302,11 @@ impl RecoveryState {
                 known += 1;
             }
         }
-        self.missing.iter().filter(|((of, _), _)| *of == driver).map(|((_, id), since)| (*id, *since)).collect()
+        self.missing
+            .iter()
+            .filter(|((row_driver, _), _)| *row_driver == driver)
+            .map(|((_, id), since)| (*id, *since))
+            .collect()
     }
 
     pub(super) fn lingering_since(&mut self, uid: &Arc<str>, now: Instant) -> Instant {

@@ -11,7 +11,6 @@ use crate::signature::Creator;
 /// At most this many templates of an application are compared with a new one.
 const TEMPLATES: usize = 16;
 
-/// An application.
 #[derive(Clone, Debug, Default)]
 pub struct Application {
     /// Pods labelled as its driver, sorted by name. Normally one; two while an application with the same selector is submitted
@@ -56,7 +55,6 @@ impl Application {
         }
     }
 
-    /// Removes an executor.
     pub(super) fn remove(&mut self, key: &ExecutorKey) -> Option<Arc<Executor>> {
         let executor = self.executors.remove(key)?;
         if !executor.is_settled() {

@@ -223,7 +223,7 @@ impl Snapshot {
             delta.removed.extend(executor.map(|executor| RemovedExecutor::of(&old, executor, Absence::Unversioned)));
             delta.touched.extend(Some(old).filter(|old| *old != app));
         }
-        self.unfollow_named(app.namespace(), &driver.name);
+        self.forget_referenced_name(app.namespace(), &driver.name);
         let old = self.apps.get(&app).and_then(|app| app.driver(&driver.name)).cloned();
         self.forget(app.namespace(), old, Some(&driver.uid));
         self.index_address(app.namespace(), &driver);
@@ -241,22 +241,22 @@ impl Snapshot {
         // Nearly always it is stored under its own key; otherwise it is new, or stored under another key.
         let here = self.apps.get_key_value(&app).and_then(|(app, known)| Some((app, known.executors().get(&key)?)));
         let (old, known) = match here {
-            Some((of, known)) => (Some((of.clone(), Some(key.id))), Some(known.clone())),
+            Some((stored, known)) => (Some((stored.clone(), Some(key.id))), Some(known.clone())),
             None => {
                 let old = self.place(app.namespace(), &executor.name);
                 let known = old.and_then(|(_, app, id)| {
                     app.executors().get(&ExecutorKey { id: id?, name: key.name.clone() }).cloned()
                 });
-                (old.map(|(of, _, id)| (of.clone(), id)), known)
+                (old.map(|(stored, _, id)| (stored.clone(), id)), known)
             }
         };
-        let moved = here.is_none() && old.as_ref().is_some_and(|(of, id)| *of != app || *id != Some(key.id));
+        let moved = here.is_none() && old.as_ref().is_some_and(|(stored, id)| *stored != app || *id != Some(key.id));
         // Stale, also if it is an earlier pod of the same name: a GET was faster than the watch.
         if known.as_ref().is_some_and(|known| is_newer(&known.version, &executor.version)) {
             return Delta::default();
         }
         // The shared text of the application's key, if it is stored.
-        let app = old.as_ref().filter(|_| !moved).map_or(app, |(of, _)| of.clone());
+        let app = old.as_ref().filter(|_| !moved).map_or(app, |(stored, _)| stored.clone());
         let mut delta = Delta::from(vec![app.clone()]);
         let (known, before) = match known {
             Some(known) if known.uid == executor.uid => (Some(known), None),
@@ -264,7 +264,9 @@ impl Snapshot {
         };
         // Another pod of the same name: the earlier one was deleted, whether that was reported or not.
         delta.removed.extend(
-            before.zip(old.as_ref()).map(|(gone, (of, _))| RemovedExecutor::of(of, gone, Absence::Unversioned)),
+            before
+                .zip(old.as_ref())
+                .map(|(gone, (old_app, _))| RemovedExecutor::of(old_app, gone, Absence::Unversioned)),
         );
         if moved {
             delta
@@ -272,7 +274,7 @@ impl Snapshot {
                 .extend(self.remove(app.namespace(), &executor.name).map(|(old, _)| old).filter(|old| *old != app));
         }
         if old.is_none() {
-            self.unfollow_named(app.namespace(), &executor.name);
+            self.forget_referenced_name(app.namespace(), &executor.name);
         }
         executor.node = executor.node.take().map(|node| self.node(node));
         if let Some(known) = &known {
@@ -301,7 +303,7 @@ impl Snapshot {
         let in_app = self.app_mut(&app);
         let after = known.as_ref().filter(|known| !known.state.is_final()).map(|known| known.version.clone());
         let was_live = after.is_some();
-        let ends = executor.state.is_final() && (known.is_none() || was_live);
+        let has_ended = executor.state.is_final() && (known.is_none() || was_live);
         let executor = Arc::new(executor);
         if known.is_some_and(|known| is_revived(&known, &executor)) {
             delta.revived.push((app.clone(), executor.clone()));
@@ -311,7 +313,7 @@ impl Snapshot {
             let at = pod_hash(app.namespace(), &executor.name);
             self.pod_index.insert(at, PodEntry::of(app.hash(), Some(key.id)));
         }
-        delta.ended.extend(ends.then_some(Ended { app, executor, was_live, after }));
+        delta.ended.extend(has_ended.then_some(Ended { app, executor, was_live, after }));
         delta
     }
 
@@ -375,32 +377,32 @@ impl Snapshot {
     }
 
     /// Stores the result of a live GET. Returns whether it changed anything.
-    pub(super) fn set_referenced(&mut self, key: PodKey, followed: ReferencedPod) -> bool {
+    pub(super) fn set_referenced(&mut self, key: PodKey, current: ReferencedPod) -> bool {
         // For a labelled pod the watch reports more, and sooner.
         if self.pod_index.contains_key(&pod_hash(key.namespace(), key.name()))
-            || self.referenced.get(&key) == Some(&followed)
+            || self.referenced.get(&key) == Some(&current)
         {
             return false;
         }
         let old = self.referenced.get(&key).and_then(present).cloned();
-        let uid = present(&followed).map(|pod| pod.uid.clone());
+        let uid = present(&current).map(|pod| pod.uid.clone());
         self.forget(key.namespace(), old, uid.as_deref());
-        if let Some(pod) = present(&followed).cloned() {
+        if let Some(pod) = present(&current).cloned() {
             self.index_address(key.namespace(), &pod);
         }
-        self.referenced.insert(key, followed);
+        self.referenced.insert(key, current);
         true
     }
 
-    fn unfollow_named(&mut self, namespace: &str, name: &str) {
+    fn forget_referenced_name(&mut self, namespace: &str, name: &str) {
         if !self.referenced.is_empty() {
-            self.unfollow(&PodKey::new(namespace, name));
+            self.forget_referenced(&PodKey::new(namespace, name));
         }
     }
 
-    pub(super) fn unfollow(&mut self, key: &PodKey) {
-        if let Some(followed) = self.referenced.remove(key) {
-            self.forget(key.namespace(), present(&followed).cloned(), None);
+    pub(super) fn forget_referenced(&mut self, key: &PodKey) {
+        if let Some(old) = self.referenced.remove(key) {
+            self.forget(key.namespace(), present(&old).cloned(), None);
         }
     }
 
@@ -487,8 +489,8 @@ fn interned<'s>(
     known.or_else(|| app()?.interned(template)).cloned()
 }
 
-fn present(followed: &ReferencedPod) -> Option<&Arc<DriverPod>> {
-    match followed {
+fn present(referenced: &ReferencedPod) -> Option<&Arc<DriverPod>> {
+    match referenced {
         ReferencedPod::Present(pod) => Some(pod),
         ReferencedPod::Absent => None,
     }

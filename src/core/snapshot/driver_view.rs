@@ -90,21 +90,23 @@ mod tests {
 
     #[test]
     fn view_is_complete_only_if_nothing_can_be_missing() {
-        let of = |dropped_events, queued_events, rows: Vec<ExecutorSummary>, retained_dead| {
+        let is_complete = |dropped_events, queued_events, rows: Vec<ExecutorSummary>, retained_dead| {
             let metrics = DriverMetrics { dropped_events, queued_events, target: None };
             DriverView::new(now(), rows, metrics, retained_dead).is_complete()
         };
         assert!(
-            of(Some(0), Some(0), vec![], 100) && !of(Some(1), Some(0), vec![], 100) && !of(None, Some(0), vec![], 100)
+            is_complete(Some(0), Some(0), vec![], 100)
+                && !is_complete(Some(1), Some(0), vec![], 100)
+                && !is_complete(None, Some(0), vec![], 100)
         );
         // Its status store lags behind.
-        assert!(of(Some(0), Some(1000), vec![], 100) && !of(Some(0), Some(1001), vec![], 100));
-        assert!(!of(Some(0), None, vec![], 100));
+        assert!(is_complete(Some(0), Some(1000), vec![], 100) && !is_complete(Some(0), Some(1001), vec![], 100));
+        assert!(!is_complete(Some(0), None, vec![], 100));
         // Rows of removed executors may have been deleted: when there are 101, ten are.
         let removed = |count: u64| (1..=count).map(|id| row(Some(id), false)).chain([row(Some(1000), true)]).collect();
-        assert!(of(Some(0), Some(0), removed(89), 100) && !of(Some(0), Some(0), removed(90), 100));
-        assert!(of(Some(0), Some(0), removed(8), 10) && !of(Some(0), Some(0), removed(9), 10));
-        assert!(!of(Some(0), Some(0), vec![], 0));
+        assert!(is_complete(Some(0), Some(0), removed(89), 100) && !is_complete(Some(0), Some(0), removed(90), 100));
+        assert!(is_complete(Some(0), Some(0), removed(8), 10) && !is_complete(Some(0), Some(0), removed(9), 10));
+        assert!(!is_complete(Some(0), Some(0), vec![], 0));
     }
 
     #[test]

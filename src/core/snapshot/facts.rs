@@ -32,7 +32,6 @@ pub enum ObservedPod {
     Other(PodKey, DriverPod),
 }
 
-/// An executor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Executor {
     /// Pod name.
@@ -123,7 +122,6 @@ pub struct Template {
     pub creator: Option<StatedCreator>,
     /// Their scheduling fields.
     pub scheduling: Arc<SchedulingFields>,
-    /// The resources that each requests.
     pub requests: ResourceList,
 }
 
@@ -161,7 +159,6 @@ impl Executor {
 pub enum DriverPhase {
     /// Not running yet.
     Pending,
-    /// Running.
     Running,
     /// Its phase is terminal, or the Spark container has exited: it drives no application any more.
     Ended,
@@ -182,7 +179,6 @@ pub struct DriverPod {
     pub app_name: Option<Arc<str>>,
     /// Whether the pod is an executor itself (and so drives no application).
     pub is_executor: bool,
-    /// Its phase.
     pub phase: DriverPhase,
     /// When the pod was created, in seconds since 1970.
     pub created: Option<NonZeroU32>,
@@ -200,7 +196,6 @@ pub struct DriverPod {
     pub skip: bool,
     /// Whether its deletion was requested.
     pub deleting: bool,
-    /// Its service account.
     pub service_account: Option<Arc<str>>,
     /// Its IP address, unless that is its node's.
     pub address: Option<Arc<str>>,
@@ -210,7 +205,6 @@ pub struct DriverPod {
     pub overrides: Overrides,
     /// Whether its controlling owner is a workload: a StatefulSet, a Job …
     pub has_workload: bool,
-    /// The kinds of its owners.
     pub owner_kinds: Box<[Arc<str>]>,
     /// This pod as a creator of executors.
     pub creator: Creator,
@@ -222,9 +216,7 @@ pub struct DriverPod {
     pub signed_name: Option<Arc<str>>,
     /// Whether that signature is ours. The snapshot, which has the key, decides; false for a pod that was read by name.
     pub is_proven: bool,
-    /// The resources that it requests.
     pub requests: ResourceList,
-    /// Its scheduling fields.
     pub scheduling: Arc<SchedulingFields>,
 }
 
@@ -276,7 +268,6 @@ pub struct MetadataEntry {
     pub place: MetadataField,
     /// The key; all of them are known at build time.
     pub key: &'static str,
-    /// The value.
     pub value: Arc<str>,
 }
 
@@ -329,7 +320,6 @@ const MAX_ADDRESS: usize = 45;
 const MAX_BY: usize = 64;
 /// Longest note `how/name/uid` that is kept.
 const MAX_NOTE: usize = MAX_NAME + MAX_UID + 32;
-/// A namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
     /// All its labels: policies select by them.
@@ -343,7 +333,6 @@ pub struct Namespace {
 pub struct ServiceOwner {
     /// The driver pod's name.
     pub name: Arc<str>,
-    /// Its uid.
     pub uid: Arc<str>,
 }
 
@@ -512,12 +501,12 @@ impl DriverPod {
             selector: pod.app_selector().map(Arc::from),
             app_name: app_name(pod),
             is_executor: pod.role() == Role::Executor,
-            phase: life(pod),
+            phase: driver_phase(pod),
             created: pod.metadata.creation_timestamp.as_deref().and_then(seconds),
             began: began(pod).and_then(seconds),
             has_failed: has_failed(pod),
             node: pod.spec.node_name.as_deref().map(|name| bounded(name, MAX_NAME)),
-            diagnostics: PodDiagnostics::of(pod, life(pod) == DriverPhase::Ended),
+            diagnostics: PodDiagnostics::of(pod, driver_phase(pod) == DriverPhase::Ended),
             lingers: lingers(pod),
             skip: pod.annotation(annotations::SKIP) == Some("true"),
             deleting: pod.metadata.deletion_timestamp.is_some(),
@@ -547,7 +536,7 @@ impl DriverPod {
 }
 
 /// A driver has exited if its pod's phase is terminal, or if its own container exited for good while a sidecar keeps the pod running.
-fn life(pod: &Pod<'_>) -> DriverPhase {
+fn driver_phase(pod: &Pod<'_>) -> DriverPhase {
     match pod.status.phase.as_deref() {
         Some("Succeeded" | "Failed") => DriverPhase::Ended,
         Some("Running") if has_exited(pod) => DriverPhase::Ended,
@@ -614,7 +603,7 @@ mod tests {
                 {{"name":"istio-proxy"}},{{"name":"{container}","args":["driver"]}}]}},"status":{{"phase":"Running","containerStatuses":[
                 {{"name":"{ended}","state":{{"terminated":{{"exitCode":0}}}}}}]}}}}"#
             );
-            life(&Pod::read_whole(json.as_bytes()).unwrap())
+            driver_phase(&Pod::read_whole(json.as_bytes()).unwrap())
         };
         // A container of a pod template keeps its name (spark#39563).
         for container in ["spark-kubernetes-driver", "main"] {

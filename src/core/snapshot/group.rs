@@ -41,9 +41,7 @@ impl ServedApis {
 /// A PodGroup by scheduler type, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
-    /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its name.
     pub name: Arc<str>,
     /// The scheduler type that reads it.
     pub scheduler: &'static str,
@@ -52,7 +50,6 @@ pub struct GroupKey {
 /// One of our PodGroups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Its uid.
     pub uid: Arc<str>,
     /// The observed resourceVersion.
     pub version: Arc<str>,

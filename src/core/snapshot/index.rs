@@ -196,7 +196,6 @@ impl CreatorIndexes {
         &self.0
     }
 
-    /// The index of one creator.
     pub(super) fn of(&self, creator: Option<Creator>) -> Option<&CreatorIndex> {
         self.0.iter().find(|index| index.creator == creator)
     }

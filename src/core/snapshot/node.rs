@@ -17,7 +17,6 @@ const MAX_VERSION: usize = 63;
 /// What is known of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its uid.
     pub uid: Arc<str>,
     /// The version of its kubelet.
     pub kubelet: Arc<str>,

@@ -21,11 +21,8 @@ pub(super) const MAX_UID: usize = 128;
 /// A controlling owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its kind.
     pub kind: OwnerKind,
-    /// Its name.
     pub name: Arc<str>,
-    /// Its uid.
     pub uid: Arc<str>,
     /// The same as a creator: every plan compares it, and a digest takes longer than the comparison.
     creator: Creator,
@@ -34,7 +31,6 @@ pub struct Owner {
 /// The kind of a controlling owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OwnerKind {
-    /// A pod.
     Pod,
     /// A StatefulSet of the group `apps`.
     StatefulSet,
@@ -47,7 +43,6 @@ pub enum OwnerKind {
 }
 
 impl OwnerKind {
-    /// The kind in an ownerReference.
     pub fn of(reference: &OwnerReference<'_>) -> OwnerKind {
         match &*reference.kind {
             _ if reference.is_pod() => OwnerKind::Pod,
@@ -86,7 +81,6 @@ impl Owner {
         Owner { kind, name, uid, creator }
     }
 
-    /// A pod.
     pub fn of_pod(name: Arc<str>, uid: Arc<str>) -> Owner {
         Owner::new(OwnerKind::Pod, name, uid)
     }
@@ -117,7 +111,6 @@ impl Owner {
 /// Kind, namespace and name of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkloadKey {
-    /// The kind.
     pub kind: OwnerKind,
     /// Namespace and name.
     pub object: PodKey,
@@ -126,7 +119,6 @@ pub struct WorkloadKey {
 /// What is known of a workload that creates executors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Its uid.
     pub uid: Arc<str>,
     /// Its controlling owner: the driver's pod (`KubernetesUtils.addOwnerReference`), or a Deployment.
     pub owner: Option<Owner>,

@@ -20,7 +20,6 @@ const MATCHING_SCOPES: [&str; 2] = ["NotBestEffort", "NotTerminating"];
 /// What a ResourceQuota allows in its namespace, and what of it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Its name.
     pub name: Arc<str>,
     /// `status.hard`: what it allows, by the quota's own names (`pods`, `requests.cpu`, `limits.memory`).
     pub hard: ResourceList,
@@ -173,13 +172,16 @@ mod tests {
 
     #[test]
     fn scopes_that_executors_may_not_match_are_skipped() {
-        let of = |spec: serde_json::Value| {
+        let is_read = |spec: serde_json::Value| {
             let whole = json!({"metadata": {"name": "q"}, "spec": spec, "status": {"hard": {"pods": "1"}}});
             Quota::read(&whole.to_string()).is_some()
         };
-        assert!(of(json!({})) && of(json!({"scopes": ["NotTerminating", "NotBestEffort"]})));
-        assert!(!of(json!({"scopes": ["BestEffort"]})) && !of(json!({"scopes": ["NotTerminating", "Terminating"]})));
-        assert!(!of(json!({"scopeSelector": {"matchExpressions": []}})));
+        assert!(is_read(json!({})) && is_read(json!({"scopes": ["NotTerminating", "NotBestEffort"]})));
+        assert!(
+            !is_read(json!({"scopes": ["BestEffort"]}))
+                && !is_read(json!({"scopes": ["NotTerminating", "Terminating"]}))
+        );
+        assert!(!is_read(json!({"scopeSelector": {"matchExpressions": []}})));
         assert!(Quota::read(r#"{"metadata":{"name":"new"}}"#).is_none(), "no status yet");
         assert!(Quota::read(r#"{"metadata":{"name":"new"},"status":{"hard":{"pods":7}}}"#).is_none());
     }

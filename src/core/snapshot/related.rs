@@ -41,15 +41,12 @@ pub enum RelatedChange {
     GroupRefused(GroupKey, AppKey, Arc<str>),
     /// No application references this pod any more.
     Unreferenced(PodKey),
-    /// Namespaces.
     Namespaces(Watched<Arc<str>, Namespace>),
-    /// Nodes.
     Nodes(Watched<Arc<str>, Node>),
     /// New executors avoid these nodes from now on, and no others.
     AvoidedNodes(Vec<Arc<str>>),
     /// Services of drivers.
     Services(Watched<PodKey, ServiceOwner>),
-    /// Priority classes.
     PriorityClasses(Watched<Arc<str>, ()>),
     /// The configuration of the driver in the pod of this name and uid, for the applications that requested it.
     Conf(PodKey, Arc<str>, Conf, Vec<AppKey>),
@@ -129,15 +126,15 @@ impl Snapshot {
     pub(super) fn apply_related(&mut self, change: RelatedChange) -> Vec<AppKey> {
         match change {
             RelatedChange::GroupsListed(scheduler) => untouched(self.listed.insert(scheduler)),
-            RelatedChange::Referenced(key, followed, waiters) => {
-                if self.set_referenced(key, followed) {
+            RelatedChange::Referenced(key, current, waiters) => {
+                if self.set_referenced(key, current) {
                     waiters
                 } else {
                     Vec::new()
                 }
             }
             RelatedChange::Unreferenced(key) => {
-                self.unfollow(&key);
+                self.forget_referenced(&key);
                 Vec::new()
             }
             RelatedChange::Workload(key, workload, waiters) => {

@@ -31,7 +31,6 @@ pub enum Stage {
 }
 
 impl Executor {
-    /// Its stage.
     pub fn stage(&self) -> Stage {
         match self.state {
             _ if self.deleting => Stage::Terminating,

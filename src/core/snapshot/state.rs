@@ -108,7 +108,6 @@ impl Snapshot {
         self.signing_key.as_ref()
     }
 
-    /// An application by namespace and app selector.
     pub fn app(&self, namespace: &str, selector: &str) -> Option<&Arc<Application>> {
         let found = self.apps.get_key_value(&AppHash::of(namespace, selector));
         Some(found.filter(|(key, _)| key.is(namespace, selector))?.1)
@@ -165,7 +164,7 @@ impl Snapshot {
     /// Our PodGroups that were created for an application.
     pub fn groups_of<'s>(&'s self, app: &'s AppKey) -> impl Iterator<Item = (&'s GroupKey, &'s Arc<Group>)> + use<'s> {
         let first = GroupKey { namespace: Arc::default(), name: Arc::default(), scheduler: "" };
-        let of_app = self.groups_of.range((app.clone(), first)..).take_while(move |(of, _)| of == app);
+        let of_app = self.groups_of.range((app.clone(), first)..).take_while(move |(group_app, _)| group_app == app);
         of_app.filter_map(|(_, key)| self.groups.get_key_value(key))
     }
 

@@ -11,14 +11,11 @@ use usher_spark::ids::AppKey;
 /// A labelled pod.
 #[derive(Clone, Copy, Debug)]
 pub enum Labelled<'s> {
-    /// A driver.
     Driver(&'s Arc<DriverPod>),
-    /// An executor.
     Executor(&'s Arc<Executor>),
 }
 
 impl<'s> Labelled<'s> {
-    /// Its name.
     pub fn name(&self) -> &'s Arc<str> {
         match self {
             Labelled::Driver(driver) => &driver.name,
@@ -26,7 +23,6 @@ impl<'s> Labelled<'s> {
         }
     }
 
-    /// Its uid.
     pub fn uid(&self) -> &'s Arc<str> {
         match self {
             Labelled::Driver(driver) => &driver.uid,

@@ -204,10 +204,10 @@ mod tests {
             self.start + Duration::from_secs(seconds)
         }
 
-        fn add(&mut self, of: u8, accepted: u64, answered: Option<u64>) -> u64 {
+        fn add(&mut self, client: u8, accepted: u64, answered: Option<u64>) -> u64 {
             let id = self.rows.len() as u64;
             let (accepted, answered) = (self.at(accepted), answered.map(|at| self.at(at)));
-            self.rows.push(ConnectionState { id, peer: peer(of), accepted, answered, busy: false });
+            self.rows.push(ConnectionState { id, peer: peer(client), accepted, answered, busy: false });
             id
         }
 

@@ -131,11 +131,11 @@ impl<S: AsyncRead> Timed<S> {
     /// Waits for the head of a request, which is then read again. A peer that only holds a connection open, or sends
     /// single bytes, costs only the bytes it sent and not the 10 kB of a hyper connection.
     pub(super) async fn first_head(self: Pin<&mut Self>) -> io::Result<()> {
-        let ends = |ahead: &[u8], known: usize| {
+        let is_whole = |ahead: &[u8], known: usize| {
             // Searches only new bytes: searching all of them each time is too expensive if a client sends single bytes.
             ahead.get(known.saturating_sub(2)..).is_some_and(is_whole_head)
         };
-        self.read_ahead(|ahead, known| ahead.len() >= MAX_HEAD.into() || ends(ahead, known)).await
+        self.read_ahead(|ahead, known| ahead.len() >= MAX_HEAD.into() || is_whole(ahead, known)).await
     }
 
     /// Reads until `is_enough` returns true for all received bytes and the number of bytes that it has checked before.

@@ -4,14 +4,12 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use crate::telemetry::registry::Registry;
 
-/// The metrics of one listener.
 #[derive(Clone, Debug)]
 pub struct ListenerMetrics {
     /// Open connections.
     pub open: IntGauge,
     /// Connections closed to free capacity.
     pub evicted: IntCounter,
-    /// Errors of `accept`.
     pub accept_errors: IntCounter,
 }
 
@@ -25,7 +23,6 @@ pub struct HandshakeMetrics {
 }
 
 impl HandshakeMetrics {
-    /// Registers the metrics.
     pub fn register(registry: &Registry) -> prometheus::Result<HandshakeMetrics> {
         Ok(HandshakeMetrics {
             errors: registry.counter(

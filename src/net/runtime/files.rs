@@ -25,7 +25,6 @@ impl Watched {
         Watched { paths, seen: None }
     }
 
-    /// The paths.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }

@@ -23,9 +23,9 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// From a little before `now` until `life` after it, in whole seconds.
-    pub(super) fn of_lifetime(now: Timestamp, life: Duration) -> Validity {
-        let end = SignedDuration::try_from(life).ok().and_then(|life| now.checked_add(life).ok());
+    /// From a little before `now` until `lifetime` after it, in whole seconds.
+    pub(super) fn of_lifetime(now: Timestamp, lifetime: Duration) -> Validity {
+        let end = SignedDuration::try_from(lifetime).ok().and_then(|lifetime| now.checked_add(lifetime).ok());
         let from = now.checked_sub(BACKDATE).unwrap_or(now);
         Validity { from: whole(from), until: whole(end.unwrap_or(Timestamp::MAX)) }
     }
@@ -37,8 +37,8 @@ impl Validity {
 
     /// Whether two thirds of the lifetime have passed.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        let life = self.until.duration_since(self.made());
-        now.duration_since(self.made()) * 3 >= life * 2
+        let lifetime = self.until.duration_since(self.made());
+        now.duration_since(self.made()) * 3 >= lifetime * 2
     }
 
     /// Whether it holds at this time.
@@ -62,7 +62,6 @@ pub struct Authority {
 /// A certificate with its key, both PEM.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// The certificate.
     pub certificate: String,
     /// Its private key.
     pub key: String,

@@ -16,7 +16,6 @@ use crate::views::{AppReport, AppStatus, ExecutorReport, ExitReport, GroupReport
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct AppQuery {
-    /// Its namespace.
     pub namespace: String,
     /// Its app selector.
     pub name: String,

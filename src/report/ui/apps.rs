@@ -28,7 +28,6 @@ pub struct AppsQuery {
     /// How they are.
     #[serde(deserialize_with = "word")]
     pub status: Filter,
-    /// In which order.
     #[serde(deserialize_with = "word")]
     pub sort: Order,
     /// From 1.

@@ -29,7 +29,6 @@ pub use replica::ReplicaReport;
 pub const STYLE: &str = include_str!("assets/style.css");
 /// The script of live updates. Every page works without it.
 pub const SCRIPT: &str = include_str!("assets/live.js");
-/// The icon.
 pub const ICON: &str = include_str!("assets/icon.svg");
 
 /// A page, with the reports that it shows.

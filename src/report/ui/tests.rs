@@ -71,7 +71,7 @@ fn healthy(namespace: &str, app: &str) -> AppReport {
     }
 }
 
-fn life(id: u64, created: &str, started: Option<&str>, ended: Option<&str>, cause: Option<&str>) -> Value {
+fn lifetime(id: u64, created: &str, started: Option<&str>, ended: Option<&str>, cause: Option<&str>) -> Value {
     json!({"pod": format!("exec-{id}"), "id": id, "created": created, "started": started, "ended": ended,
         "state": if ended.is_some() { "failed" } else if started.is_some() { "running" } else { "pending" }, "cause": cause,
         "abnormal": cause.is_some()})
@@ -185,12 +185,18 @@ fn a_page_has_a_hundred_applications_and_links_keep_the_search() {
 
 #[test]
 fn an_application_has_its_gang_shortage_findings_and_the_lives_of_its_executors() {
-    let lives = json!([
-        life(1, "2026-11-24T09:00:00Z", Some("2026-11-24T09:15:00Z"), Some("2026-11-24T09:30:00Z"), Some("oom-killed")),
-        life(2, "2026-11-24T09:00:00Z", Some("2026-11-24T09:30:00Z"), None, None),
-        life(3, "2026-11-24T09:30:00Z", None, None, None),
+    let lifetimes = json!([
+        lifetime(
+            1,
+            "2026-11-24T09:00:00Z",
+            Some("2026-11-24T09:15:00Z"),
+            Some("2026-11-24T09:30:00Z"),
+            Some("oom-killed")
+        ),
+        lifetime(2, "2026-11-24T09:00:00Z", Some("2026-11-24T09:30:00Z"), None, None),
+        lifetime(3, "2026-11-24T09:30:00Z", None, None, None),
     ]);
-    let timeline = json!([{"namespace": "a", "app": "spark-1", "executors": lives, "omitted": 7}]);
+    let timeline = json!([{"namespace": "a", "app": "spark-1", "executors": lifetimes, "omitted": 7}]);
     let report = WhyReport {
         apps: vec![application("a", "spark-1", "text")],
         timelines: serde_json::from_value(timeline).unwrap(),

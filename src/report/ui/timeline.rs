@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::layout::{Kind, ago, badge, duration, text};
 use super::words;
-use crate::views::{Life, LifeSpan, Scale, Timeline, cause_groups};
+use crate::views::{Lifetime, LifetimeSpan, Scale, Timeline, cause_groups};
 use usher_core::lifecycle::cause_group::CauseGroup;
 use usher_spark::text::harmless;
 
@@ -19,7 +19,7 @@ pub(super) fn range(word: &str) -> Option<i64> {
 
 /// The table of executors, of the last `within` seconds.
 pub(super) fn timeline(timeline: &Timeline, within: Option<i64>, now: Timestamp) -> Markup {
-    let Some(Scale { lives, begin, end }) = timeline.scale(now, within) else {
+    let Some(Scale { lifetimes, begin, end }) = timeline.scale(now, within) else {
         return match within {
             Some(_) => html! { p.empty { "No executor existed in this range of time." } },
             None => html! { p.empty { "No executor has a pod, and no exit is remembered." } },
@@ -35,13 +35,13 @@ pub(super) fn timeline(timeline: &Timeline, within: Option<i64>, now: Timestamp)
         p.legend {
             span { svg.bar aria-hidden="true" { rect.pending x="0" y="4" width="40" height="4" {} } " requested or pending" }
             span { svg.bar aria-hidden="true" { (filled(None, 0.0, 100.0)) } " running" }
-            @for group in cause_groups(lives.iter().map(|(life, _)| *life)) {
+            @for group in cause_groups(lifetimes.iter().map(|(lifetime, _)| *lifetime)) {
                 span { svg.bar aria-hidden="true" { (filled(Some(group), 0.0, 100.0)) } " " (group.legend()) }
             }
         }
         (patterns())
         table.lives {
-            caption { (lives.len()) " executors" @if timeline.omitted > 0 { "; " (timeline.omitted) " others are not shown" } }
+            caption { (lifetimes.len()) " executors" @if timeline.omitted > 0 { "; " (timeline.omitted) " others are not shown" } }
             thead {
                 tr {
                     th scope="col" { "Executor" }
@@ -50,11 +50,11 @@ pub(super) fn timeline(timeline: &Timeline, within: Option<i64>, now: Timestamp)
                 }
             }
             tbody {
-                @for (life, span) in lives.iter().rev() {
+                @for (lifetime, span) in lifetimes.iter().rev() {
                     tr {
-                        th scope="row" title=(harmless(&life.pod)) { @if let Some(id) = life.id { (id) } @else { (text(&life.pod)) } }
-                        td { (state(life)) " " (last_change(life, now)) }
-                        td.life { (bar(life, span, x)) }
+                        th scope="row" title=(harmless(&lifetime.pod)) { @if let Some(id) = lifetime.id { (id) } @else { (text(&lifetime.pod)) } }
+                        td { (state(lifetime)) " " (last_change(lifetime, now)) }
+                        td.life { (bar(lifetime, span, x)) }
                     }
                 }
             }
@@ -63,21 +63,21 @@ pub(super) fn timeline(timeline: &Timeline, within: Option<i64>, now: Timestamp)
 }
 
 /// When it exited, started or was created.
-fn last_change(life: &Life, now: Timestamp) -> Markup {
-    let time = life.ended.as_ref().or(life.started.as_ref()).unwrap_or(&life.created);
+fn last_change(lifetime: &Lifetime, now: Timestamp) -> Markup {
+    let time = lifetime.ended.as_ref().or(lifetime.started.as_ref()).unwrap_or(&lifetime.created);
     html! { span.quiet { (ago(time, now)) } }
 }
 
-fn state(life: &Life) -> Markup {
-    let kind = match (&life.ended, life.state.as_str()) {
-        (Some(_), _) if life.abnormal => Kind::Bad,
+fn state(lifetime: &Lifetime) -> Markup {
+    let kind = match (&lifetime.ended, lifetime.state.as_str()) {
+        (Some(_), _) if lifetime.abnormal => Kind::Bad,
         (Some(_), _) => Kind::Over,
         (None, "running") => Kind::Good,
         (None, "succeeded" | "deleted") => Kind::Over,
         (None, "unknown" | "failed") => Kind::Bad,
         (None, _) => Kind::Waiting,
     };
-    badge(kind, life.cause.as_deref().map_or(&life.state, words::cause))
+    badge(kind, lifetime.cause.as_deref().map_or(&lifetime.state, words::cause))
 }
 
 /// The narrowest bar of an executor that ran, in pixels: its color and pattern can be seen.
@@ -128,10 +128,10 @@ fn patterns() -> Markup {
     }
 }
 
-fn bar(life: &Life, span: &LifeSpan, x: impl Fn(i64) -> f64) -> Markup {
+fn bar(lifetime: &Lifetime, span: &LifetimeSpan, x: impl Fn(i64) -> f64) -> Markup {
     let (from, to) = (x(span.created), x(span.end));
     let started = span.started.map_or(to, &x);
-    let words = words(life);
+    let words = words(lifetime);
     html! {
         svg role="img" aria-label=(words) {
             title { (words) }
@@ -139,15 +139,15 @@ fn bar(life: &Life, span: &LifeSpan, x: impl Fn(i64) -> f64) -> Markup {
                 rect.pending x=(percent(from)) y="4" width=(percent(started - from)) height="4" {}
                 @if span.started.is_none() { rect.pending x=(percent(from)) y="4" width="3" height="4" {} }
             }
-            @if span.started.is_some() { (filled(life.cause_group(), started, to - started)) }
+            @if span.started.is_some() { (filled(lifetime.cause_group(), started, to - started)) }
         }
     }
 }
 
 /// The times of a life.
-fn words(life: &Life) -> String {
-    let mut words = format!("created {}", harmless(&life.created));
-    for (what, time) in [("started", &life.started), ("ended", &life.ended)] {
+fn words(lifetime: &Lifetime) -> String {
+    let mut words = format!("created {}", harmless(&lifetime.created));
+    for (what, time) in [("started", &lifetime.started), ("ended", &lifetime.ended)] {
         if let Some(time) = time {
             words.push_str(&format!(", {what} {}", harmless(time)));
         }

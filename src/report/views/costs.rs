@@ -36,7 +36,6 @@ pub struct CostRow {
     pub name: Option<String>,
     /// The cause, or the rule.
     pub cause: String,
-    /// Cores, in seconds.
     pub core_seconds: f64,
     /// Bytes of memory, in seconds.
     pub byte_seconds: f64,
@@ -65,7 +64,7 @@ fn row(namespace: &str, cause: &str, Amount { core_seconds, byte_seconds }: Amou
     CostRow { namespace, app: None, name: None, cause, core_seconds, byte_seconds }
 }
 
-/// The costs of all namespaces, or of one.
+/// Sums by namespace and cause, of every namespace unless one is named.
 pub fn costs(snapshot: &Snapshot, history: &History, namespace: Option<&str>) -> CostReport {
     let costs = &history.costs;
     let names = Names::of(snapshot, history);

@@ -16,7 +16,6 @@ const MAX_GROUPS: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupReport {
-    /// Its name.
     pub name: String,
     /// The scheduler type that reads it.
     pub scheduler: String,
@@ -77,14 +76,14 @@ mod tests {
 
     #[test]
     fn gang_waits_until_all_of_it_is_on_nodes() {
-        let of = |size: Option<u64>, bound: usize, started: bool| {
+        let state_of = |size: Option<u64>, bound: usize, started: bool| {
             let (name, scheduler) = (String::new(), String::new());
             GroupReport { name, scheduler, size, started, phase: None, since: None, bound }.state()
         };
         assert_eq!(
-            [of(Some(3), 2, false), of(Some(3), 3, false), of(Some(3), 0, true)],
+            [state_of(Some(3), 2, false), state_of(Some(3), 3, false), state_of(Some(3), 0, true)],
             ["waits", "scheduled", "started"]
         );
-        assert_eq!([of(None, 5, false), of(None, 0, true)], ["waits", "started"]);
+        assert_eq!([state_of(None, 5, false), state_of(None, 0, true)], ["waits", "started"]);
     }
 }

@@ -31,11 +31,9 @@ pub struct NodesReport {
     pub nodes: Vec<NodeReport>,
 }
 
-/// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport {
-    /// Its name.
     pub name: String,
     /// Whether the Node exists: `None` if Nodes are not watched.
     pub exists: Option<bool>,
@@ -88,16 +86,14 @@ pub struct SuspicionReport {
 pub struct FaultReport {
     /// When.
     pub at: String,
-    /// The namespace.
     pub namespace: String,
     /// The application.
     pub app: String,
-    /// Its name.
+    /// The name of the application, `spark.app.name`.
     #[serde(default)]
     pub name: String,
     /// The executor's pod.
     pub pod: String,
-    /// What.
     pub kind: String,
     /// The resource that the node lacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -91,11 +91,8 @@ impl ShortageCauseReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FindingReport {
-    /// The rule.
     pub rule: String,
-    /// The pod.
     pub pod: String,
-    /// Its uid.
     pub uid: String,
     /// Since when the rule's condition has held.
     pub since: String,
@@ -109,11 +106,8 @@ pub struct FindingReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionReport {
-    /// The rule.
     pub rule: String,
-    /// The pod.
     pub pod: String,
-    /// Its uid.
     pub uid: String,
     /// When.
     pub at: String,

@@ -12,7 +12,6 @@ use super::timeline::Timeline;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AppReport {
-    /// Its namespace.
     pub namespace: String,
     /// Its app selector.
     pub app: String,
@@ -23,7 +22,6 @@ pub struct AppReport {
     /// When its driver's pod was created, else its first executor that is known: it distinguishes the of of one job.
     #[serde(default)]
     pub started: Option<String>,
-    /// Its driver.
     pub driver: DriverReport,
     /// How many executors are in which state; one that is being deleted counts as terminating.
     pub executors: BTreeMap<String, usize>,
@@ -60,7 +58,6 @@ pub struct AppReport {
     pub exits: Vec<ExitReport>,
 }
 
-/// A driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverReport {
@@ -70,7 +67,6 @@ pub struct DriverReport {
     pub pod: Option<String>,
     /// The state of that pod: `pending`, `running`, `succeeded`, `failed`, `terminating`; `None` if it does not exist.
     pub state: Option<String>,
-    /// Its node.
     pub node: Option<String>,
     /// Why it is in this state, if known.
     pub why: Option<String>,
@@ -109,15 +105,11 @@ pub struct DriverViewReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutorReport {
-    /// Its pod.
     pub pod: String,
-    /// Its uid.
     pub uid: String,
     /// `spark-exec-id`.
     pub id: Option<u64>,
-    /// Its state.
     pub state: String,
-    /// Its node.
     pub node: Option<String>,
     /// Why it is in this state, if known.
     pub why: Option<String>,
@@ -148,19 +140,15 @@ pub struct DriverRowReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExitReport {
-    /// Its pod.
     pub pod: String,
-    /// Its uid.
     pub uid: String,
     /// `spark-exec-id`.
     pub id: Option<u64>,
-    /// Its node.
     pub node: Option<String>,
     /// When it exited: by its pod's status, else when the exit was detected.
     pub at: String,
     /// When the exit was detected.
     pub noticed: String,
-    /// Its cause.
     pub cause: String,
     /// The cause in a sentence.
     pub text: String,
@@ -241,7 +229,7 @@ pub struct HistoryEntry {
 pub struct Of<T> {
     /// Its namespace and app selector, `namespace/selector`.
     pub app: String,
-    /// Its name.
+    /// The name of the application, `spark.app.name`.
     #[serde(default)]
     pub name: String,
     /// The item.

@@ -273,9 +273,9 @@ mod tests {
         assert_eq!(failed.since(), Some("2026-11-24T09:00:00Z"));
         assert_eq!(failed.states_text(), "1 pending, 2 running, 4 terminating");
         assert_eq!(failed.title(), "a/etl (spark-1)");
-        let of = |name: &str| Of { app: "a/spark-1".to_owned(), name: name.to_owned(), what: () }.title();
+        let title_of = |name: &str| Of { app: "a/spark-1".to_owned(), name: name.to_owned(), what: () }.title();
         assert_eq!(
-            (of("etl"), of("spark-1"), of("")),
+            (title_of("etl"), title_of("spark-1"), title_of("")),
             ("a/etl (spark-1)".into(), "a/spark-1".into(), "a/spark-1".into())
         );
     }

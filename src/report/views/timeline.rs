@@ -23,13 +23,12 @@ const MAX_WAITING: usize = 50;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
-    /// The namespace.
     pub namespace: String,
     /// The application.
     pub app: String,
     /// Its executors that exist, or whose exits are remembered, by the time of their creation; at most 200: those that exited
     /// abnormally or have not started are preferred.
-    pub executors: Vec<Life>,
+    pub executors: Vec<Lifetime>,
     /// How many more there are.
     pub omitted: usize,
 }
@@ -37,8 +36,7 @@ pub struct Timeline {
 /// The life of an executor. Times are those that its pod states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Life {
-    /// Its pod.
+pub struct Lifetime {
     pub pod: String,
     /// Its exec id.
     pub id: Option<u64>,
@@ -58,7 +56,7 @@ pub struct Life {
 
 /// The times of a life, in seconds since 1970: created ≤ started ≤ end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LifeSpan {
+pub struct LifetimeSpan {
     /// When its pod was created.
     pub created: i64,
     /// When its container started.
@@ -71,7 +69,7 @@ pub struct LifeSpan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scale<'t> {
     /// Those that state when they were created.
-    pub lives: Vec<(&'t Life, LifeSpan)>,
+    pub lifetimes: Vec<(&'t Lifetime, LifetimeSpan)>,
     /// When the first of them was created, in seconds since 1970.
     pub begin: i64,
     /// When the last of them ended, or now.
@@ -83,29 +81,35 @@ impl Timeline {
     /// none.
     pub fn scale(&self, now: Timestamp, within: Option<i64>) -> Option<Scale<'_>> {
         let first = within.map_or(i64::MIN, |within| now.as_second().saturating_sub(within));
-        let lives = self.executors.iter().filter_map(|life| Some((life, life.span(now)?)));
-        let lives: Vec<_> =
-            lives.filter(|(_, span)| span.end >= first).map(|(life, span)| (life, span.from(first))).collect();
-        let begin = lives.iter().map(|(_, span)| span.created).min()?;
-        let end = lives.iter().map(|(_, span)| span.end).max()?;
+        let lifetimes = self.executors.iter().filter_map(|lifetime| Some((lifetime, lifetime.span(now)?)));
+        let lifetimes: Vec<_> = lifetimes
+            .filter(|(_, span)| span.end >= first)
+            .map(|(lifetime, span)| (lifetime, span.from(first)))
+            .collect();
+        let begin = lifetimes.iter().map(|(_, span)| span.created).min()?;
+        let end = lifetimes.iter().map(|(_, span)| span.end).max()?;
         let (begin, end) = if within.is_some() { (first, now.as_second().max(end)) } else { (begin, end) };
-        Some(Scale { lives, begin, end: end.max(begin + 1) })
+        Some(Scale { lifetimes, begin, end: end.max(begin + 1) })
     }
 }
 
-impl LifeSpan {
+impl LifetimeSpan {
     /// The part from this time on.
-    fn from(self, first: i64) -> LifeSpan {
-        LifeSpan { created: self.created.max(first), started: self.started.map(|started| started.max(first)), ..self }
+    fn from(self, first: i64) -> LifetimeSpan {
+        LifetimeSpan {
+            created: self.created.max(first),
+            started: self.started.map(|started| started.max(first)),
+            ..self
+        }
     }
 }
 
 /// The groups of these lives' causes.
-pub fn cause_groups<'l>(lives: impl Iterator<Item = &'l Life>) -> BTreeSet<CauseGroup> {
-    lives.filter_map(Life::cause_group).collect()
+pub fn cause_groups<'l>(lifetimes: impl Iterator<Item = &'l Lifetime>) -> BTreeSet<CauseGroup> {
+    lifetimes.filter_map(Lifetime::cause_group).collect()
 }
 
-impl Life {
+impl Lifetime {
     /// Where to look for the remedy of its exit; `None` if it has not exited. A server of another version may state other causes.
     /// Between the end of its container and the report of its exit, only its state says that it has exited.
     pub fn cause_group(&self) -> Option<CauseGroup> {
@@ -122,13 +126,13 @@ impl Life {
     }
 
     /// Its times; `None` if it does not state when it was created.
-    pub fn span(&self, now: Timestamp) -> Option<LifeSpan> {
+    pub fn span(&self, now: Timestamp) -> Option<LifetimeSpan> {
         let seconds = |text: &str| text.parse::<Timestamp>().ok().map(Timestamp::as_second);
         let created = seconds(&self.created)?;
         // The clocks of nodes may differ.
         let end = self.ended.as_deref().and_then(seconds).unwrap_or_else(|| now.as_second()).max(created);
         let started = self.started.as_deref().and_then(seconds).map(|started| started.clamp(created, end));
-        Some(LifeSpan { created, started, end })
+        Some(LifetimeSpan { created, started, end })
     }
 }
 
@@ -136,24 +140,24 @@ impl Life {
 pub(super) fn timeline(namespace: &str, app: &str, present: &Application, exits: &[&Exit]) -> Timeline {
     let exited: HashSet<&str> = exits.iter().map(|exit| &*exit.executor.uid).collect();
     let live = present.executors().values().filter(|executor| !exited.contains(&*executor.uid));
-    let mut all: Vec<(i64, Life)> = live.filter_map(|executor| life(executor, None)).collect();
-    all.extend(exits.iter().filter_map(|exit| life(&exit.executor, Some(exit))));
+    let mut all: Vec<(i64, Lifetime)> = live.filter_map(|executor| lifetime(executor, None)).collect();
+    all.extend(exits.iter().filter_map(|exit| lifetime(&exit.executor, Some(exit))));
     all.sort_by(|(one, a), (other, b)| (one, a.id, &a.pod).cmp(&(other, b.id, &b.pod)));
     let omitted = all.len().saturating_sub(MAX_LIVES);
     if omitted > 0 {
         keep_remarkable(&mut all);
     }
-    let executors = all.into_iter().map(|(_, life)| life).collect();
+    let executors = all.into_iter().map(|(_, lifetime)| lifetime).collect();
     Timeline { namespace: namespace.to_owned(), app: app.to_owned(), executors, omitted }
 }
 
 /// Keeps those that are listed, in their order.
-fn keep_remarkable(all: &mut Vec<(i64, Life)>) {
+fn keep_remarkable(all: &mut Vec<(i64, Lifetime)>) {
     let mut abnormal: Vec<usize> =
-        (0..all.len()).filter(|at| all.get(*at).is_some_and(|(_, life)| life.abnormal)).collect();
-    abnormal.sort_by_key(|at| std::cmp::Reverse(all.get(*at).and_then(|(_, life)| life.ended.clone())));
-    let is_waiting = |life: &Life| life.ended.is_none() && life.started.is_none();
-    let waiting = (0..all.len()).rev().filter(|at| all.get(*at).is_some_and(|(_, life)| is_waiting(life)));
+        (0..all.len()).filter(|at| all.get(*at).is_some_and(|(_, lifetime)| lifetime.abnormal)).collect();
+    abnormal.sort_by_key(|at| std::cmp::Reverse(all.get(*at).and_then(|(_, lifetime)| lifetime.ended.clone())));
+    let is_waiting = |lifetime: &Lifetime| lifetime.ended.is_none() && lifetime.started.is_none();
+    let waiting = (0..all.len()).rev().filter(|at| all.get(*at).is_some_and(|(_, lifetime)| is_waiting(lifetime)));
     let mut kept: BTreeSet<usize> = abnormal.into_iter().take(MAX_ABNORMAL).chain(waiting.take(MAX_WAITING)).collect();
     for at in (0..all.len()).rev() {
         if kept.len() >= MAX_LIVES {
@@ -165,12 +169,12 @@ fn keep_remarkable(all: &mut Vec<(i64, Life)>) {
     all.retain(|_| at.next().is_some_and(|at| kept.contains(&at)));
 }
 
-fn life(executor: &Executor, exit: Option<&Exit>) -> Option<(i64, Life)> {
+fn lifetime(executor: &Executor, exit: Option<&Exit>) -> Option<(i64, Lifetime)> {
     let created = executor.created?.get().into();
     let time = |seconds: i64| Timestamp::from_second(seconds).ok().map(in_seconds);
     // Its exit is forgotten, or not recorded yet.
     let own_end = || executor.diagnostics.as_deref().filter(|_| executor.state.is_final())?.ended_at();
-    let life = Life {
+    let lifetime = Lifetime {
         pod: executor.name.to_string(),
         id: executor.exec_id.map(u64::from),
         created: time(created)?,
@@ -183,7 +187,7 @@ fn life(executor: &Executor, exit: Option<&Exit>) -> Option<(i64, Life)> {
         cause: exit.map(|exit| exit.cause.as_str().to_owned()),
         abnormal: exit.map_or(executor.state == ExecutorPodState::Failed, |exit| exit.cause.is_abnormal()),
     };
-    Some((created, life))
+    Some((created, lifetime))
 }
 
 #[cfg(test)]
@@ -192,7 +196,7 @@ mod tests {
 
     #[test]
     fn group_is_unexplained_if_the_cause_is_unknown_and_the_exit_abnormal() {
-        let life = |ended: Option<&str>, state: &str, cause: &str, abnormal| Life {
+        let lifetime = |ended: Option<&str>, state: &str, cause: &str, abnormal| Lifetime {
             pod: "e-1".to_owned(),
             id: Some(1),
             created: "2026-11-24T09:00:00Z".to_owned(),
@@ -203,12 +207,12 @@ mod tests {
             abnormal,
         };
         let ended = Some("2026-11-24T09:30:00Z");
-        assert_eq!(life(ended, "failed", "evicted", true).cause_group(), Some(CauseGroup::Cluster));
-        assert_eq!(life(ended, "failed", "of-the-future", true).cause_group(), Some(CauseGroup::Unexplained));
-        assert_eq!(life(ended, "failed", "of-the-future", false).cause_group(), Some(CauseGroup::Expected));
+        assert_eq!(lifetime(ended, "failed", "evicted", true).cause_group(), Some(CauseGroup::Cluster));
+        assert_eq!(lifetime(ended, "failed", "of-the-future", true).cause_group(), Some(CauseGroup::Unexplained));
+        assert_eq!(lifetime(ended, "failed", "of-the-future", false).cause_group(), Some(CauseGroup::Expected));
         // Its exit is not reported yet.
-        assert_eq!(life(None, "failed", "", false).cause_group(), Some(CauseGroup::Unexplained));
-        assert_eq!(life(None, "succeeded", "", false).cause_group(), Some(CauseGroup::Expected));
-        assert_eq!(life(None, "running", "", false).cause_group(), None);
+        assert_eq!(lifetime(None, "failed", "", false).cause_group(), Some(CauseGroup::Unexplained));
+        assert_eq!(lifetime(None, "succeeded", "", false).cause_group(), Some(CauseGroup::Expected));
+        assert_eq!(lifetime(None, "running", "", false).cause_group(), None);
     }
 }

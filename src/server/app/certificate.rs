@@ -51,7 +51,7 @@ pub(super) async fn clients(
     let shown = file.display().to_string();
     let mut file = ClientCaFile::new(file, every);
     let clients = file.first(names).await.map_err(|error| anyhow::anyhow!("--client-ca {shown}: {error}"))?;
-    let (followed, metrics, stop) = (clients.clone(), metrics.clone(), supervisor.token().clone());
+    let (accepted, metrics, stop) = (clients.clone(), metrics.clone(), supervisor.token().clone());
     supervisor.run("client CA", async move {
         let reloaded = |outcome: Result<(), BadClientCa>| {
             let result = match outcome {
@@ -66,7 +66,7 @@ pub(super) async fn clients(
             };
             metrics.certificate_reloads.with_label_values(&[result]).inc();
         };
-        file.run(followed, stop, reloaded).await;
+        file.run(accepted, stop, reloaded).await;
     });
     Ok(Some(clients))
 }

@@ -229,7 +229,6 @@ impl App {
         self.debug_address
     }
 
-    /// The metrics.
     pub fn counters(&self) -> &Metrics {
         &self.metrics
     }

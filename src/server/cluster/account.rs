@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use usher_kube::client::Brief;
 use usher_kube::request::{Result, call};
 
-/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The delay between attempts.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);

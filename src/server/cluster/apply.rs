@@ -550,10 +550,10 @@ impl Batch<'_> {
             let found = self.writer.evidence.pod(&mut self.reads, &owner.key).await?;
             if found.as_ref().is_none_or(|pod| pod.uid != owner.uid) {
                 let pod = owner.key.clone();
-                let followed = found.map_or(ReferencedPod::Absent, ReferencedPod::Present);
+                let current = found.map_or(ReferencedPod::Absent, ReferencedPod::Present);
                 return Ok(WriteOutcome::Stale(Some(Change::Related(RelatedChange::Referenced(
                     pod,
-                    followed,
+                    current,
                     vec![app.clone()],
                 )))));
             }

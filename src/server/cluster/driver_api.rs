@@ -82,7 +82,6 @@ impl DriverApi {
         DriverApi(Arc::new(answer))
     }
 
-    /// Polls a driver.
     pub fn poll(&self, poll: DriverPoll) -> BoxFuture<'static, DriverAnswer> {
         (self.0)(poll)
     }

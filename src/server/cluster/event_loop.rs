@@ -48,11 +48,9 @@ const MAX_CHANGES_PER_STEP: usize = 128;
 
 /// The configuration of a replica.
 pub struct ReplicaConfig {
-    /// The cluster.
     pub cluster: Cluster,
     /// The leader election.
     pub election: Election,
-    /// The policies.
     pub policies: Arc<ArcSwap<Policies>>,
     /// A new value whenever the policies change: whether nothing may be written.
     pub dry_run: channel::Receiver<bool>,

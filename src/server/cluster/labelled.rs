@@ -21,7 +21,6 @@ const MAX_PAGES: usize = 10;
 /// What the labels of a Spark pod say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SparkPod {
-    /// Its name.
     pub name: String,
     /// Driver or executor.
     pub role: Role,

@@ -182,7 +182,6 @@ pub struct Reported {
 /// The channels between the election and the rest of the process.
 #[derive(Debug)]
 pub struct Channels {
-    /// The state of the election.
     pub state: watch::Sender<ElectionState>,
     /// When the API server last answered.
     pub contact: watch::Sender<Option<Instant>>,

@@ -34,7 +34,6 @@ const MAX_CHAIN: usize = 5;
 /// What one list shows.
 #[derive(Debug)]
 pub struct Listing {
-    /// The snapshot.
     pub snapshot: Snapshot,
     /// The exits that pods still show.
     pub history: History,

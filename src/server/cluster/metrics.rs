@@ -52,13 +52,10 @@ pub struct Metrics {
     pub malformed: IntCounterVec,
     /// Watches of pods that had lost a change.
     pub watch_desyncs: IntCounter,
-    /// Polls.
     pub polls: IntCounterVec,
-    /// Polls of drivers.
     pub driver_polls: IntCounterVec,
     /// When the last poll succeeded.
     pub poll_success: Gauge,
-    /// Bytes of polls.
     pub poll_bytes: IntCounter,
     /// Actions of the controller.
     pub actions: IntCounterVec,
@@ -154,7 +151,6 @@ impl Metrics {
         (!shown.is_empty()).then(|| shown.join(", "))
     }
 
-    /// Shows the suspect nodes.
     pub fn show_suspects(&self, ledger: &NodeLedger) {
         let mut suspects: Vec<(&Arc<str>, &Suspicion)> = ledger.suspects().collect();
         self.suspect_nodes.set(to_gauge(suspects.len()));
@@ -167,7 +163,6 @@ impl Metrics {
         }
     }
 
-    /// Registers the metrics.
     pub fn register(registry: &Registry) -> prometheus::Result<Metrics> {
         let metrics = Metrics {
             watch_events: registry.counters("spark_usher_watch_events_total", &["resource"], "Changes received from watches.")?,

@@ -35,7 +35,6 @@ use usher_spark::json::text;
 
 /// The field manager of the policies. No other write of spark-usher has it.
 const FIELD_MANAGER: &str = "spark-usher-policies";
-/// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a write: an API server compiles all expressions of a policy first.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
@@ -181,7 +180,6 @@ async fn list(client: &kube::Client, resource: ApiResource) -> Result<Option<Lis
 
 /// The parts of the replica that the task uses.
 pub struct Inputs {
-    /// The client.
     pub client: kube::Client,
     /// The policies of the file in use.
     pub policies: Arc<ArcSwap<Policies>>,
@@ -191,7 +189,6 @@ pub struct Inputs {
     pub leadership: LeadershipReceiver,
     /// The identity of this replica, for Events.
     pub identity: String,
-    /// The metrics.
     pub metrics: Arc<Metrics>,
 }
 
@@ -402,7 +399,8 @@ impl Task {
 
     /// The wanted objects, and the problems of the file. Generates them if the file or our account changed.
     fn generate(&mut self, policies: &Arc<Policies>, account: &Arc<String>) -> (Wanted, Vec<String>) {
-        let is_current = |of: &Generated| Arc::ptr_eq(&of.policies, policies) && of.account == *account;
+        let is_current =
+            |generated: &Generated| Arc::ptr_eq(&generated.policies, policies) && generated.account == *account;
         let generate = |earlier: Option<Generated>| {
             let (wanted, refused) = self.settings.installation.wanted(policies, account);
             let wanted = wanted.or_earlier(earlier.map(|earlier| earlier.wanted));

@@ -13,7 +13,6 @@ use usher_core::{annotations, gang};
 use usher_net::telemetry::registry::{Registry, to_gauge};
 use usher_spark::state::ExecutorPodState;
 
-/// The metrics of a snapshot.
 #[derive(Debug)]
 pub struct SnapshotMetrics {
     applications: IntGauge,

@@ -32,7 +32,7 @@ pub(super) trait Source: Send + Sync + 'static {
     /// The plural, for metrics and logs.
     const NAME: &'static str;
     /// Whether the controller follows the progress of this watch: it receives bookmarks and interruptions, and lists in parts.
-    const IS_FOLLOWED: bool = false;
+    const TRACKS_PROGRESS: bool = false;
     /// The view of an object.
     type View: View;
     /// What identifies an object in the snapshot.
@@ -219,7 +219,7 @@ impl<S: Source> Following<'_, S> {
         let messages = match event {
             Event::Init => {
                 self.listing.clear();
-                return followed::<S>([WatchMessage::PodListStarted]);
+                return if_tracked::<S>([WatchMessage::PodListStarted]);
             }
             Event::Opened => {
                 self.progress.opened();
@@ -229,9 +229,9 @@ impl<S: Source> Following<'_, S> {
                 self.failing = false;
                 match self.open(seen) {
                     Ok(seen) => self.listing.push(seen),
-                    Err(uid) => return followed::<S>([WatchMessage::PodUnreadable(uid)]),
+                    Err(uid) => return if_tracked::<S>([WatchMessage::PodUnreadable(uid)]),
                 }
-                if !S::IS_FOLLOWED || self.listing.len() < PAGE {
+                if !S::TRACKS_PROGRESS || self.listing.len() < PAGE {
                     return Vec::new();
                 }
                 vec![self.list()]
@@ -239,22 +239,24 @@ impl<S: Source> Following<'_, S> {
             Event::InitDone(version) => {
                 (self.cut, self.is_listing) = (0, false);
                 let mut messages = vec![self.list()];
-                messages
-                    .extend(followed::<S>([WatchMessage::PodListFinished, WatchMessage::PodBookmark(version.into())]));
+                messages.extend(if_tracked::<S>([
+                    WatchMessage::PodListFinished,
+                    WatchMessage::PodBookmark(version.into()),
+                ]));
                 messages
             }
             Event::Apply(seen) => {
                 self.metrics.watch_events.with_label_values(&[S::NAME]).inc();
                 match self.open(seen) {
                     Ok((key, view)) => vec![WatchMessage::Change(self.source.change(Watched::Upserted(key, view)))],
-                    Err(uid) => followed::<S>([WatchMessage::PodUnreadable(uid)]),
+                    Err(uid) => if_tracked::<S>([WatchMessage::PodUnreadable(uid)]),
                 }
             }
             Event::Delete(seen) => {
                 self.metrics.watch_events.with_label_values(&[S::NAME]).inc();
                 vec![WatchMessage::Change(self.source.removed(&seen))]
             }
-            Event::Bookmark(version) => followed::<S>([WatchMessage::PodBookmark(version.into())]),
+            Event::Bookmark(version) => if_tracked::<S>([WatchMessage::PodBookmark(version.into())]),
         };
         self.failing = false;
         if !self.is_listing {
@@ -289,7 +291,7 @@ impl<S: Source> Following<'_, S> {
         } else {
             tracing::debug!(resource = S::NAME, error = %Brief(error), "the watch was interrupted; restarting it");
         }
-        Some(followed::<S>([WatchMessage::PodWatchInterrupted]))
+        Some(if_tracked::<S>([WatchMessage::PodWatchInterrupted]))
     }
 
     /// The key and the view of an object. One that cannot be read is counted, and only its uid is returned.
@@ -311,8 +313,8 @@ impl<S: Source> Following<'_, S> {
 }
 
 /// These messages, if the controller follows the progress of the watch.
-fn followed<S: Source>(messages: impl Into<Vec<WatchMessage>>) -> Vec<WatchMessage> {
-    if S::IS_FOLLOWED { messages.into() } else { Vec::new() }
+fn if_tracked<S: Source>(messages: impl Into<Vec<WatchMessage>>) -> Vec<WatchMessage> {
+    if S::TRACKS_PROGRESS { messages.into() } else { Vec::new() }
 }
 
 /// The selector of pods with a Spark role in an application.
@@ -325,7 +327,7 @@ pub(super) struct Pods;
 
 impl Source for Pods {
     const NAME: &'static str = "pods";
-    const IS_FOLLOWED: bool = true;
+    const TRACKS_PROGRESS: bool = true;
     type View = ObservedPod;
     type Key = PodIdentity;
 

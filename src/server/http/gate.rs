@@ -117,7 +117,7 @@ impl Gate {
 
 impl Queues {
     fn wait(&mut self, peer: IpAddr, turn: oneshot::Sender<Permit>) {
-        match self.waiting.iter_mut().find(|(of, _)| *of == peer) {
+        match self.waiting.iter_mut().find(|(waiting_peer, _)| *waiting_peer == peer) {
             Some((_, queue)) => queue.push_back(turn),
             None => self.waiting.push_back((peer, VecDeque::from([turn]))),
         }
@@ -202,11 +202,11 @@ mod tests {
     async fn peers_take_turns_and_reviews_of_a_peer_keep_their_order() {
         let gate = Gate::new(1);
         let mut held = Some(gate.enter(peer(1)).await.unwrap());
-        let of = [1, 1, 1, 2, 1, 3, 2];
-        let mut waiting: Vec<_> = of.iter().map(|n| Box::pin(gate.enter(peer(*n)))).collect();
+        let peers = [1, 1, 1, 2, 1, 3, 2];
+        let mut waiting: Vec<_> = peers.iter().map(|n| Box::pin(gate.enter(peer(*n)))).collect();
         assert!(waiting.iter_mut().all(|turn| turn.now_or_never().is_none()));
         let mut order = Vec::new();
-        while order.len() < of.len() {
+        while order.len() < peers.len() {
             held.take();
             for (n, turn) in waiting.iter_mut().enumerate().filter(|(n, _)| !order.contains(n)).collect::<Vec<_>>() {
                 if let Some(permit) = turn.now_or_never() {
@@ -239,8 +239,8 @@ mod tests {
     async fn peer_with_most_waiting_reviews_loses_its_newest_if_too_many_wait() {
         let gate = Gate::new(1);
         let held = gate.enter(peer(1)).await.unwrap();
-        let wait = |of: u8| {
-            let mut turn = Box::pin(gate.enter(peer(of)));
+        let wait = |client: u8| {
+            let mut turn = Box::pin(gate.enter(peer(client)));
             assert!((&mut turn).now_or_never().is_none());
             turn
         };

@@ -41,7 +41,6 @@ pub enum Lookup {
     None,
     /// It was not found in time: the strictest policy that may match decides.
     Failed,
-    /// The namespace.
     Found(Arc<Namespace>),
 }
 
@@ -94,7 +93,6 @@ pub struct ReviewResponse {
     pub body: Result<Vec<u8>, String>,
     /// Operation of the request.
     pub operation: Operation,
-    /// Outcome of the review.
     pub outcome: ReviewOutcome,
     /// Reason for the outcome.
     pub reason: Reason,
@@ -107,7 +105,6 @@ pub struct ReviewResponse {
 pub struct ReviewState {
     /// The current snapshot.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
-    /// The policies.
     pub policies: Arc<ArcSwap<Policies>>,
     /// The user name of spark-usher's own account.
     pub own_account: Arc<ArcSwapOption<String>>,

@@ -65,7 +65,7 @@ struct Slots {
 /// A slot, freed on drop.
 #[derive(Debug)]
 pub(super) struct Slot {
-    of: Arriving,
+    arriving: Arriving,
     id: u64,
     evicted: Arc<Notify>,
 }
@@ -91,7 +91,7 @@ impl Arriving {
         slots.next += 1;
         slots.taken.insert(id, evicted.clone());
         drop(slots);
-        Slot { of: self.clone(), id, evicted }
+        Slot { arriving: self.clone(), id, evicted }
     }
 }
 
@@ -104,7 +104,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.of.slots().taken.remove(&self.id);
+        self.arriving.slots().taken.remove(&self.id);
     }
 }
 

@@ -23,7 +23,6 @@ vocabulary! {
 }
 
 vocabulary! {
-    /// The outcome of a review.
     ReviewOutcome
     /// Allowed without a patch.
     Allowed = "allowed";
@@ -52,7 +51,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics.
     pub fn register(registry: &Registry) -> prometheus::Result<Metrics> {
         let requests = registry.counters(
             "spark_usher_admission_requests_total",
@@ -87,7 +85,6 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// Counts a review.
     pub fn count_review(&self, hook: Hook, operation: Operation, outcome: ReviewOutcome, reason: Reason) {
         let at = hook as usize * Operation::ALL.len() + operation as usize;
         let at = (at * ReviewOutcome::ALL.len() + outcome as usize) * Reason::ALL.len() + reason as usize;

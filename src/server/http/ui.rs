@@ -184,7 +184,7 @@ impl Pages {
         let now = clock::instant();
         let mut shared = self.shared();
         shared.pages.retain(|(at, ..)| now.saturating_duration_since(*at) < SHARED_FOR);
-        shared.pages.iter().find(|(_, of, _)| of == address).map(|(.., page)| page.clone())
+        shared.pages.iter().find(|(_, page_address, _)| page_address == address).map(|(.., page)| page.clone())
     }
 
     fn render(&self, address: Address) -> Arc<Rendered> {

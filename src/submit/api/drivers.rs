@@ -81,11 +81,11 @@ impl Found {
     /// have that name, and `all` are the drivers.
     fn add_other(&mut self, id: &SubmissionId, name: &str, pods: &[DriverStatus], all: &[DriverStatus]) {
         let executors: Vec<&DriverStatus> = pods.iter().filter(|pod| pod.role == Role::Executor).collect();
-        let of = |pod: &&DriverStatus| {
+        let driver_of = |pod: &&DriverStatus| {
             let is_its = |driver: &&DriverStatus| driver.namespace == pod.namespace && driver.app_id == pod.app_id;
             all.iter().find(is_its).filter(|_| pod.app_id.is_some())
         };
-        let drivers: Vec<&DriverStatus> = executors.iter().filter_map(of).collect();
+        let drivers: Vec<&DriverStatus> = executors.iter().filter_map(driver_of).collect();
         let mut runs: Vec<DriverStatus> = all.iter().filter(|driver| driver.shown_name() == name).cloned().collect();
         if !drivers.is_empty() {
             self.of_executors.extend(drivers.into_iter().map(|driver| (id.clone(), driver.clone())));

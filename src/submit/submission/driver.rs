@@ -42,7 +42,6 @@ pub struct DriverStatus {
     pub started: Option<String>,
     /// When it exited.
     pub finished: Option<String>,
-    /// Its exit code.
     pub exit_code: Option<i32>,
     /// How often its container was restarted.
     pub restarts: u32,
@@ -57,7 +56,6 @@ pub struct DriverStatus {
     /// The container that runs the driver.
     #[serde(skip)]
     pub container: Option<String>,
-    /// The pod.
     #[serde(skip)]
     pub pod: Value,
 }

@@ -9,7 +9,7 @@ use usher_spark::text::{is_dns_label, is_dns_subdomain, is_label_value};
 pub enum Names {
     /// The name of a driver's pod, or the id of an application.
     Exact(String),
-    /// A pattern with `*`, `?`, `[…]` or `[!…]`.
+    /// Matched as a shell does: `*`, `?`, `[…]` or `[!…]`.
     Glob(Pattern),
     /// What spark-submit does with a `*` at the end: names that begin with the rest, in which a `*` is an ordinary character.
     Prefix(String),
@@ -22,7 +22,6 @@ pub struct SubmissionId {
     pub text: String,
     /// The namespace, if one was given.
     pub namespace: Option<String>,
-    /// The name.
     pub names: Names,
     /// Whether it is said to be that of a pod, by `pod/`, and so no application's.
     pub is_pod: bool,

@@ -61,7 +61,6 @@ pub struct LogPosition {
     untimed: Option<Vec<u8>>,
 }
 
-/// A line of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLine<'l> {
     /// It is new.

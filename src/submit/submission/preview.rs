@@ -29,7 +29,6 @@ pub struct Preview {
     pub scheduler: String,
     /// The type of that scheduler.
     pub kind: &'static str,
-    /// The queue.
     pub queue: Option<String>,
     /// How many executors are placed together; `None` if they do not wait for each other.
     pub members: Option<u32>,

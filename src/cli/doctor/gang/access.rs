@@ -126,11 +126,11 @@ mod tests {
         assert!(shown.contains(&"create serviceaccounts/token".to_owned()), "{shown:?}");
         assert!(shown.contains(&"list nodes in all namespaces".to_owned()), "{shown:?}");
         let scheduler = GangScheduler::of_kind("volcano").unwrap();
-        let of = |served: &str| groups(scheduler, &[served.to_owned()]).iter().map(Need::shown).collect::<Vec<_>>();
+        let needs = |served: &str| groups(scheduler, &[served.to_owned()]).iter().map(Need::shown).collect::<Vec<_>>();
         assert_eq!(
-            of("scheduling.volcano.sh/v1beta1"),
+            needs("scheduling.volcano.sh/v1beta1"),
             ["get podgroups.scheduling.volcano.sh", "delete podgroups.scheduling.volcano.sh"]
         );
-        assert!(of("v1").is_empty());
+        assert!(needs("v1").is_empty());
     }
 }

@@ -15,7 +15,6 @@ pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Minimum free CPU of a node, in millicores: with less, a request would be negligible among other pods'.
 const MIN_FREE_CPU: u64 = 240;
 
-/// A node and a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeRequest {
     pub(super) node: String,

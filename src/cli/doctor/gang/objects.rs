@@ -71,7 +71,6 @@ impl App {
         pod
     }
 
-    /// An executor.
     pub(super) fn executor(&self, id: u32) -> Value {
         let name = format!("{}-exec-{id}", self.name);
         let mut pod = self.pod(&name, labels::ROLE_EXECUTOR, labels::EXECUTOR_CONTAINER, self.cpu);

@@ -188,12 +188,12 @@ mod tests {
     #[test]
     fn error_states_what_executor_lacks() {
         let mut pod = executor("p/volcano");
-        let of = |pod: &Value| check_admitted(&setup("volcano"), pod, true).unwrap_err();
-        assert_eq!(of(&pod), "executor e names no gang");
+        let rejection = |pod: &Value| check_admitted(&setup("volcano"), pod, true).unwrap_err();
+        assert_eq!(rejection(&pod), "executor e names no gang");
         pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "g".into();
         assert!(check_admitted(&setup("volcano"), &pod, true).is_ok());
-        assert!(of(&executor("q/volcano")).contains("policy q (volcano) was applied to executor e"));
-        assert!(of(&executor("")).contains("the webhook applied no policy"));
+        assert!(rejection(&executor("q/volcano")).contains("policy q (volcano) was applied to executor e"));
+        assert!(rejection(&executor("")).contains("the webhook applied no policy"));
         assert!(check_admitted(&setup("native"), &executor("p/native"), true).unwrap_err().contains("feature gates"));
         assert!(check_admitted(&setup("kai"), &executor("p/kai"), true).is_ok());
         assert!(check_admitted(&setup("yunikorn"), &executor("p/yunikorn"), true).is_ok());

@@ -22,7 +22,6 @@ use usher_net::runtime::clock;
 use usher_spark::json::{at, text};
 use usher_spark::labels;
 
-/// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout of a single request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);

@@ -32,8 +32,8 @@ pub(super) fn variables(policies: &Policies, all: &[&Policy], mode: Validate, ac
 
 /// Whether the object of this mode judges a pod: the stricter mode of the policies that it has and had is this one.
 fn applies(all: &[&Policy], mode: Validate) -> String {
-    let indices = |of: &dyn Fn(Validate) -> bool| -> Vec<usize> {
-        all.iter().enumerate().filter(|(_, policy)| of(policy.validate)).map(|(number, _)| number).collect()
+    let indices = |is_wanted: &dyn Fn(Validate) -> bool| -> Vec<usize> {
+        all.iter().enumerate().filter(|(_, policy)| is_wanted(policy.validate)).map(|(number, _)| number).collect()
     };
     let (of_mode, stricter) = (indices(&|other| other == mode), indices(&|other| other > mode));
     if of_mode.len() == all.len() {
@@ -171,12 +171,12 @@ fn add_queues(policies: &Policies, all: &[&Policy], mode: Validate, out: &mut Va
         });
         let keys = keys.collect::<Vec<_>>().join(" + ");
         let suffixes = |map: &str| -> String {
-            let of = |scheduler: &&GangScheduler| {
+            let suffix_of = |scheduler: &&GangScheduler| {
                 let suffix = scheduler.queue_suffix.filter(|_| place == MetadataField::Label)?;
                 let keys: Vec<&str> = scheduler.fallback_queue_keys.iter().map(|(_, key)| *key).collect();
                 Some(format!(r#" + (key in {} && "{suffix}" in {map} ? "-" + {map}["{suffix}"] : "")"#, json!(keys)))
             };
-            gang::TABLE.iter().filter_map(of).collect()
+            gang::TABLE.iter().filter_map(suffix_of).collect()
         };
         let (new, old) = (format!("variables.{new}"), format!("variables.{old}"));
         let (queue, was) = (format!("{new}[key]{}", suffixes(&new)), format!("{old}[key]{}", suffixes(&old)));

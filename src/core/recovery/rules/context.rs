@@ -23,9 +23,7 @@ pub(super) const AFTER_OUTAGE: Duration = Duration::from_secs(60);
 /// The input of every rule.
 #[derive(Clone, Copy)]
 pub struct RuleContext<'v> {
-    /// The input of the plan.
     pub input: &'v PlanContext<'v>,
-    /// The snapshot.
     pub snapshot: &'v Snapshot,
     /// The application's key.
     pub key: &'v AppKey,
@@ -77,13 +75,17 @@ pub(super) fn not_of_workload(has_workload: bool) -> Result<(), NoRemedy> {
 }
 
 /// Whether a driver that keeps its executors keeps this one. If not: whether that rests on the driver's end.
-pub(super) fn kept(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -> Result<bool, NoRemedy> {
+pub(super) fn kept(
+    context: &RuleContext<'_>,
+    set_context: &SetContext<'_>,
+    executor: &Executor,
+) -> Result<bool, NoRemedy> {
     let is_over = || {
         let contradiction = || context.witnesses.of_end(context.snapshot, context.key.namespace(), executor);
-        of.set.driver == DriverLiveness::Gone && of.set.is_certain && contradiction().is_none()
+        set_context.set.driver == DriverLiveness::Gone && set_context.set.is_certain && contradiction().is_none()
     };
     match context.lifecycle.keep {
-        _ if !of.keeps => Ok(false),
+        _ if !set_context.keeps => Ok(false),
         Keep::UntilDriverEnds if is_over() => Ok(true),
         Keep::NeverRan if never_ran(executor) => Ok(false),
         Keep::Respect | Keep::UntilDriverEnds | Keep::NeverRan => Err(NoRemedy::Kept),
@@ -96,7 +98,6 @@ pub(super) fn not_registered(context: &RuleContext<'_>, executor: &Executor) -> 
 }
 
 impl<'v> RuleContext<'v> {
-    /// The input of the rules, from that of a plan.
     pub fn of(input: &'v PlanContext<'v>) -> RuleContext<'v> {
         RuleContext {
             input,
@@ -189,17 +190,17 @@ impl<'v> RuleContext<'v> {
 /// What a deletion needs if the driver is alive and may register the executor any moment.
 pub(super) fn by_view(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     executor: &Executor,
     effect: &'static str,
 ) -> Result<Remedy, NoRemedy> {
     not_of_workload(executor.template.has_workload())?;
     let Some(id) = executor.exec_id.map(u64::from) else { return Err(NoRemedy::NoExecId) };
-    if !of.set.is_certain || !matches!(of.set.driver, DriverLiveness::Alive(_)) {
+    if !set_context.set.is_certain || !matches!(set_context.set.driver, DriverLiveness::Alive(_)) {
         return Err(NoRemedy::UnknownDriver);
     }
-    kept(context, of, executor)?;
-    let Some((_, poll)) = &of.view else { return Err(context.no_view()) };
+    kept(context, set_context, executor)?;
+    let Some((_, poll)) = &set_context.view else { return Err(context.no_view()) };
     not_registered(context, executor)?;
     Ok(Remedy { check: Check::NotRegistered(Box::new(poll.clone()), id), effect })
 }
@@ -219,8 +220,8 @@ mod tests {
 
     #[test]
     fn duration_is_written_in_its_two_largest_units() {
-        let of = |seconds| words(Duration::from_secs(seconds));
-        assert_eq!([of(0), of(59), of(60), of(61)], ["0s", "59s", "1m", "1m 1s"]);
-        assert_eq!([of(3600), of(3661), of(90_000), of(86_400 * 3 + 60)], ["1h", "1h 1m", "1d 1h", "3d"]);
+        let shown = |seconds| words(Duration::from_secs(seconds));
+        assert_eq!([shown(0), shown(59), shown(60), shown(61)], ["0s", "59s", "1m", "1m 1s"]);
+        assert_eq!([shown(3600), shown(3661), shown(90_000), shown(86_400 * 3 + 60)], ["1h", "1h 1m", "1d 1h", "3d"]);
     }
 }

@@ -15,7 +15,7 @@ use crate::snapshot::{DriverPhase, DriverPod, DriverViewKey, Executor, TemplateC
 /// The rules about one driver's pod; at most one of them applies.
 pub fn of_driver(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     driver: &Arc<DriverPod>,
     state: &mut RecoveryState,
 ) -> FindingVerdict {
@@ -23,7 +23,7 @@ pub fn of_driver(
         return FindingVerdict::Nothing;
     }
     match zombie(context, driver, state) {
-        FindingVerdict::Nothing => hopeless(context, of, driver, state),
+        FindingVerdict::Nothing => hopeless(context, set_context, driver, state),
         verdict => verdict,
     }
 }
@@ -64,17 +64,17 @@ fn zombie(context: &RuleContext<'_>, driver: &DriverPod, state: &mut RecoverySta
 /// A driver that wants executors and has none.
 fn hopeless(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     driver: &Arc<DriverPod>,
     state: &mut RecoveryState,
 ) -> FindingVerdict {
     const RULE: RecoveryRule = RecoveryRule::Hopeless;
-    let lacks_all = |target: &Target| target.count > 0 && !has_executors(context, of, driver);
-    let Some(target) = target(context, of, driver).filter(lacks_all).filter(|_| !context.is_off(RULE)) else {
+    let lacks_all = |target: &Target| target.count > 0 && !has_executors(context, set_context, driver);
+    let Some(target) = target(context, set_context, driver).filter(lacks_all).filter(|_| !context.is_off(RULE)) else {
         state.has_executors(&driver.uid);
         return FindingVerdict::Nothing;
     };
-    if driver.phase != DriverPhase::Running || !of.set.is_certain {
+    if driver.phase != DriverPhase::Running || !set_context.set.is_certain {
         return FindingVerdict::Nothing;
     }
     let since = state.empty_since(&driver.uid, context.now.at);
@@ -88,22 +88,22 @@ fn hopeless(
         // A tenant can write any owner into a workload.
         let remedy = match target.source {
             TargetSource::Replicas => Err(NoRemedy::ReportOnly),
-            _ => give_up(context, of, driver),
+            _ => give_up(context, set_context, driver),
         };
         context.about_driver(RULE, driver, since, message, remedy)
     })
 }
 
 /// How many executors a driver wants, if that is known.
-fn target(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &Arc<DriverPod>) -> Option<Target> {
-    let view = of.view.as_ref().map(|(view, _)| *view);
+fn target(context: &RuleContext<'_>, set_context: &SetContext<'_>, driver: &Arc<DriverPod>) -> Option<Target> {
+    let view = set_context.view.as_ref().map(|(view, _)| *view);
     let replicas = target::replicas(context.snapshot, context.key, driver, context.input.of_driver(&driver.uid));
     target::target(context.snapshot, context.key, driver, view, replicas)
 }
 
 /// Whether one of a driver's executors is pending or running. One that is being deleted does not count, however long that takes. The
 /// pod that controls one may not be its driver.
-fn has_executors(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &Arc<DriverPod>) -> bool {
+fn has_executors(context: &RuleContext<'_>, set_context: &SetContext<'_>, driver: &Arc<DriverPod>) -> bool {
     if driver.phase != DriverPhase::Running {
         return false;
     }
@@ -113,19 +113,19 @@ fn has_executors(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &Arc<Dr
         set.counts.iter().any(|counts| is_related(counts))
     };
     let may_be_own = |executor: &Arc<Executor>| is_undeleted(executor) && may_drive(driver, executor);
-    of.all(context.input).any(|set| set.undeleted() > 0)
+    set_context.all(context.input).any(|set| set.undeleted() > 0)
         || context.input.sets.iter().any(may_have) && context.input.app.executors().values().any(may_be_own)
 }
 
 /// The deletion of a driver without executors. Its view must be answered: a driver that has not created its SparkContext yet, or has
 /// stopped it and continues, needs no executors.
-fn give_up(context: &RuleContext<'_>, of: &SetContext<'_>, driver: &DriverPod) -> Result<Remedy, NoRemedy> {
+fn give_up(context: &RuleContext<'_>, set_context: &SetContext<'_>, driver: &DriverPod) -> Result<Remedy, NoRemedy> {
     let in_cluster = context.snapshot.conf(context.key, driver).is_some_and(|conf| conf.in_driver_pod);
     if !in_cluster {
         return Err(NoRemedy::NotInCluster);
     }
     not_of_workload(driver.has_workload)?;
-    let Some((view, poll)) = &of.view else { return Err(context.no_view()) };
+    let Some((view, poll)) = &set_context.view else { return Err(context.no_view()) };
     if view.executors().iter().any(|row| row.is_active) {
         return Err(NoRemedy::Registered);
     }

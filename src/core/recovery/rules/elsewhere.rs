@@ -12,8 +12,8 @@ use crate::snapshot::Executor;
 const RULE: RecoveryRule = RecoveryRule::Orphans;
 
 pub(super) fn decide(context: &RuleContext<'_>, executor: &Executor, state: &mut RecoveryState) -> FindingVerdict {
-    let of = CreatorElsewhere::of(&executor.template, executor.is_proven, context.snapshot);
-    let Some(creator) = of else { return FindingVerdict::Nothing };
+    let creator = CreatorElsewhere::of(&executor.template, executor.is_proven, context.snapshot);
+    let Some(creator) = creator else { return FindingVerdict::Nothing };
     let contradiction = || context.witnesses.of_end_elsewhere(context.snapshot, context.key.namespace(), executor);
     let is_gone = creator.is_gone && contradiction().is_none();
     let Some(gone) = state.gone_elsewhere(&executor.uid, creator.has_address, is_gone, context.now.at) else {

@@ -18,12 +18,14 @@ const RULE: RecoveryRule = RecoveryRule::GivenUp;
 
 pub(super) fn decide(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     executor: &Executor,
     since: Instant,
     state: &mut RecoveryState,
 ) -> FindingVerdict {
-    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return FindingVerdict::Nothing };
+    let Some((view, _)) = set_context.view.as_ref().filter(|_| !context.is_off(RULE)) else {
+        return FindingVerdict::Nothing;
+    };
     let row = match registration_in(Some(view), executor, None) {
         Registration::Removed(row) => row,
         // Views that show it as removed count only one after another.
@@ -44,7 +46,7 @@ pub(super) fn decide(
         let message = format!("runs, although its driver removed it at least {} ago{why}", context.ago(since));
         let remedy = match reason.is_some_and(is_caused_by_app) {
             true => Err(NoRemedy::ForInspection),
-            false => by_view(context, of, executor, "its resources are free again"),
+            false => by_view(context, set_context, executor, "its resources are free again"),
         };
         context.about(RULE, executor, since, message, remedy)
     })

@@ -38,13 +38,13 @@ fn reserves(group: &Group) -> bool {
 /// waits for nothing.
 pub fn of_group(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     key: &GroupKey,
     group: &Group,
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> FindingVerdict {
-    let sets = of.all(context.input);
+    let sets = set_context.all(context.input);
     let members_of =
         || sets.clone().flat_map(|set| &set.counts).filter(|counts| is_named(key, &counts.template.scheduling));
     let members: usize = members_of().map(|counts| counts.undeleted).sum();

@@ -29,7 +29,7 @@ pub use vanished::of_view;
 /// The rules about one executor; at most one of them applies.
 pub fn of_executor(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     executor: &Executor,
     state: &mut RecoveryState,
 ) -> FindingVerdict {
@@ -42,25 +42,25 @@ pub fn of_executor(
         return terminating::decide(context, executor, since);
     }
     if matches!(stage, Stage::Final | Stage::Lingering) {
-        return refused::decide(context, of, executor, since);
+        return refused::decide(context, set_context, executor, since);
     }
     // The driver, or spark-usher, has labelled it: it no longer counts.
     if executor.inactive {
         return FindingVerdict::Nothing;
     }
-    if of.set.driver == DriverLiveness::Gone {
-        return orphans::decide(context, of, executor, state);
+    if set_context.set.driver == DriverLiveness::Gone {
+        return orphans::decide(context, set_context, executor, state);
     }
-    if of.set.driver == DriverLiveness::Unknown
+    if set_context.set.driver == DriverLiveness::Unknown
         && let verdict @ (FindingVerdict::At(_) | FindingVerdict::Found(_)) =
             elsewhere::decide(context, executor, state)
     {
         return verdict;
     }
     match stage {
-        Stage::Starting | Stage::Initializing => stuck::decide(context, of, executor, since),
-        Stage::Running => match unregistered::decide(context, of, executor, since) {
-            FindingVerdict::Nothing => given_up::decide(context, of, executor, since, state),
+        Stage::Starting | Stage::Initializing => stuck::decide(context, set_context, executor, since),
+        Stage::Running => match unregistered::decide(context, set_context, executor, since) {
+            FindingVerdict::Nothing => given_up::decide(context, set_context, executor, since, state),
             verdict => verdict,
         },
         _ => FindingVerdict::Nothing,

@@ -17,11 +17,11 @@ const RULE: RecoveryRule = RecoveryRule::Orphans;
 
 pub(super) fn decide(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     executor: &Executor,
     state: &mut RecoveryState,
 ) -> FindingVerdict {
-    let Some(gone) = of.gone_since.filter(|_| !context.is_off(RULE)) else { return FindingVerdict::Nothing };
+    let Some(gone) = set_context.gone_since.filter(|_| !context.is_off(RULE)) else { return FindingVerdict::Nothing };
     let contradiction = context.witnesses.of_end(context.snapshot, context.key.namespace(), executor);
     let uncontradicted = state.uncontradicted_since(&executor.uid, contradiction.is_some(), context.now.at);
     let since = [executor.first_seen, uncontradicted].into_iter().flatten().fold(gone, Instant::max);
@@ -29,7 +29,7 @@ pub(super) fn decide(
         let state = executor.shown_state().as_str();
         let mut message = format!("is {state}, although its driver has been gone for {}", context.ago(since));
         let remedy = match contradiction {
-            None => remedy(context, of, executor),
+            None => remedy(context, set_context, executor),
             Some(contradiction) => {
                 message = format!("{message}; {contradiction}");
                 Err(NoRemedy::Contradicted)
@@ -39,12 +39,12 @@ pub(super) fn decide(
     })
 }
 
-fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
-    if !of.set.is_certain {
+fn remedy(context: &RuleContext<'_>, set_context: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
+    if !set_context.set.is_certain {
         return Err(NoRemedy::UnknownDriver);
     }
     not_of_workload(executor.template.has_workload())?;
-    kept(context, of, executor)?;
+    kept(context, set_context, executor)?;
     let driver = executor.template.named_driver(context.key.namespace(), executor.is_proven);
     Ok(Remedy { check: Check::DriverGone(driver.ok_or(NoRemedy::Unproven)?), effect: "its resources are free again" })
 }

@@ -18,7 +18,7 @@ const RULE: RecoveryRule = RecoveryRule::Refused;
 
 pub(super) fn decide(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     executor: &Executor,
     since: Instant,
 ) -> FindingVerdict {
@@ -42,16 +42,16 @@ pub(super) fn decide(
         let what = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.reason.as_deref());
         let what = what.unwrap_or(cause.as_str());
         let message = format!("is left behind: {what} on {node}, {} ago", context.ago(since));
-        context.about(RULE, executor, since, message, remedy(context, of, executor))
+        context.about(RULE, executor, since, message, remedy(context, set_context, executor))
     })
 }
 
-fn remedy(context: &RuleContext<'_>, of: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
+fn remedy(context: &RuleContext<'_>, set_context: &SetContext<'_>, executor: &Executor) -> Result<Remedy, NoRemedy> {
     not_of_workload(executor.template.has_workload())?;
     if !is_driver_known(executor) {
         return Err(NoRemedy::UnknownDriver);
     }
-    let check = match kept(context, of, executor)? {
+    let check = match kept(context, set_context, executor)? {
         false => Check::Version,
         true => {
             let named = executor.template.named_driver(context.key.namespace(), executor.is_proven);

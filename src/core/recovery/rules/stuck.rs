@@ -16,12 +16,12 @@ const RULE: RecoveryRule = RecoveryRule::Stuck;
 
 pub(super) fn decide(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     executor: &Executor,
     since: Instant,
 ) -> FindingVerdict {
     // It may have registered before the kubelet reported that it runs.
-    let view = of.view.as_ref().map(|(view, _)| *view);
+    let view = set_context.view.as_ref().map(|(view, _)| *view);
     if context.is_off(RULE) || matches!(registration_in(view, executor, None), Registration::Registered(_)) {
         return FindingVerdict::Nothing;
     }
@@ -30,7 +30,7 @@ pub(super) fn decide(
         let waits = executor.diagnostics.as_ref().and_then(|diagnostics| diagnostics.starting_message());
         let why = waits.unwrap_or_else(|| "its containers are being created".to_owned());
         let message = format!("has not started on {node} for {}: {why}", context.ago(since));
-        let remedy = by_view(context, of, executor, "its driver requests another executor");
+        let remedy = by_view(context, set_context, executor, "its driver requests another executor");
         context.about(RULE, executor, since, message, remedy)
     })
 }

@@ -13,11 +13,13 @@ const RULE: RecoveryRule = RecoveryRule::Unregistered;
 
 pub(super) fn decide(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     executor: &Executor,
     since: Instant,
 ) -> FindingVerdict {
-    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return FindingVerdict::Nothing };
+    let Some((view, _)) = set_context.view.as_ref().filter(|_| !context.is_off(RULE)) else {
+        return FindingVerdict::Nothing;
+    };
     if registration_in(Some(view), executor, Some(std::time::Duration::ZERO)) != Registration::NotRegistered {
         return FindingVerdict::Nothing;
     }
@@ -31,7 +33,7 @@ pub(super) fn decide(
     context.after(RULE, since, || {
         let node = executor.node.as_ref().map_or_else(String::new, |node| format!(" on {node}"));
         let message = format!("has run{node} for {} without registering with its driver", context.ago(since));
-        let remedy = by_view(context, of, executor, "its driver requests another executor");
+        let remedy = by_view(context, set_context, executor, "its driver requests another executor");
         context.about(RULE, executor, since, message, remedy)
     })
 }

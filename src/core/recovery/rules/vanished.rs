@@ -20,11 +20,13 @@ const MAX_NAMED: usize = 10;
 /// The rule about the executors that a driver's view contains.
 pub fn of_view(
     context: &RuleContext<'_>,
-    of: &SetContext<'_>,
+    set_context: &SetContext<'_>,
     driver: &DriverPod,
     state: &mut RecoveryState,
 ) -> FindingVerdict {
-    let Some((view, _)) = of.view.as_ref().filter(|_| !context.is_off(RULE)) else { return FindingVerdict::Nothing };
+    let Some((view, _)) = set_context.view.as_ref().filter(|_| !context.is_off(RULE)) else {
+        return FindingVerdict::Nothing;
+    };
     let checked = state.rows_to_check(driver.creator, view.executors().len(), MAX_ROWS);
     let rows = view.executors().get(checked.clone()).unwrap_or_default();
     let missing =

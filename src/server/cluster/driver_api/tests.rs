@@ -225,8 +225,8 @@ async fn large_row_is_refused_and_of_reasons_little_is_kept() {
     let asked = |body: String| async move {
         let mut tasks = JoinSet::new();
         let body: &'static str = body.leak();
-        let of = move |path: &str| if path.starts_with("/api") { answer(200, body) } else { answer(200, METRICS) };
-        only(driver(&mut tasks, of).await).await
+        let answers = move |path: &str| if path.starts_with("/api") { answer(200, body) } else { answer(200, METRICS) };
+        only(driver(&mut tasks, answers).await).await
     };
     let large = format!(r#"[{{"id":"1","isActive":true,"hostPort":"{}"}}"#, "x".repeat(1 << 20));
     assert_eq!(asked(large).await, failed(PollError::TooLarge));
