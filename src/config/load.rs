@@ -92,7 +92,7 @@ fn policies(file: &PolicyFile, errors: &mut Errors<'_>, warnings: &mut Vec<Strin
     let mut policies = Vec::new();
     for (i, entry) in file.policies.iter().enumerate() {
         let at = format!("policies[{i}]");
-        // What is left of it without the keys that are wrong is not what was meant.
+        // A policy with a wrong key is not checked further: without that key it is not what its author meant.
         let checked = (!errors.concern(&at)).then(|| entry::check(errors, &at, entry));
         let name = entry.name.as_str();
         if !names.insert(name) {

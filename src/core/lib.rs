@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! Path A  admission   bytes ─ usher_server ─▶ admission::request ─┐
-//!                                                                 ├▶ admission::mutate ─▶ Decision ─▶ admission::patch ─▶ response bytes
+//!                                                                 ├▶ admission::mutate ─▶ Decision ─▶ admission::response ─▶ bytes
 //!                                      Arc<Snapshot> (lock-free) ──┘            └▶ on the result, or again on the final state: admission::validate
 //! Path B  controller  watch events, lookups ─ usher_server ─▶ snapshot::Change ─▶ Snapshot::apply ─▶ publish Arc<Snapshot>
 //!                       ├▶ snapshot::Store ─ batches ─▶ lifecycle::Exits ─▶ each exit reported once: log, metric, Event, `why`

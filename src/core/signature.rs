@@ -131,7 +131,7 @@ impl StatedCreator {
     }
 
     /// The pod of this name and uid in the namespace of this service account.
-    pub fn of_pod_elsewhere(name: &str, uid: &str, account: &str) -> StatedCreator {
+    pub(crate) fn of_pod_elsewhere(name: &str, uid: &str, account: &str) -> StatedCreator {
         StatedCreator::new([POD_ELSEWHERE, name, "/", uid, "/", account].concat())
     }
 
@@ -182,7 +182,7 @@ impl StatedCreator {
     }
 
     /// Whether it is short enough to be signed.
-    pub fn is_signable(&self) -> bool {
+    pub(crate) fn is_signable(&self) -> bool {
         self.text.len() <= MAX_CREATOR
     }
 }

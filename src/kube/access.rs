@@ -28,7 +28,7 @@ pub fn is_header(token: &str) -> bool {
 
 impl Access {
     /// Whether it has credentials, so that no kubeconfig is needed.
-    pub fn has_credentials(&self) -> bool {
+    pub(crate) fn has_credentials(&self) -> bool {
         self.token.is_some() || self.token_file.is_some() || self.certificate_file.is_some()
     }
 }

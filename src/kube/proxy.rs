@@ -22,7 +22,7 @@ pub(super) fn configured(text: &str) -> anyhow::Result<Uri> {
     text.trim().parse().map_err(|_| anyhow!("{PROXY_URL}: {EXPECTED}"))
 }
 
-/// The proxy for an API server. `own` is the proxy that its kubeconfig names.
+/// The proxy for an API server. `configured` is the proxy that its kubeconfig names.
 pub(super) fn of(
     server: &Uri,
     configured: Option<&Uri>,
@@ -65,8 +65,8 @@ fn is_local(server: &Uri, service: Option<&str>) -> bool {
     host == "localhost" || is_loopback || service == Some(host) || host == "kubernetes.default.svc"
 }
 
-/// Whether `NO_PROXY` excludes a server: by its address, a network, a host and all below it, a domain without its own host (`.domain` or
-/// `*.domain`), each but a network with a port or without, or `*` (`httpproxy.config.init`).
+/// Whether `NO_PROXY` excludes a server. The list has addresses, networks, hosts (with their subdomains), domains (`.domain` and `*.domain`:
+/// subdomains only) or `*`. Each except a network may have a port (`httpproxy.config.init`).
 fn is_excluded(server: &Uri, list: &str) -> bool {
     let (name, port) = (host(server).to_ascii_lowercase(), port_of(server));
     let address: Option<IpAddr> = name.parse().ok();

@@ -70,7 +70,7 @@ impl Error {
     }
 
     /// Whether the same request may succeed soon: the connection broke, or the API server is overloaded or fails.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Error::Client(error) => {
                 !has_timed_out(error)
@@ -152,9 +152,9 @@ impl Permission {
         *self = Permission { has_worked: true, denied: 0 };
     }
 
-    /// A request failed, with this status code if it was answered. Whether the next one fails, too: an API server may fail to
-    /// authenticate for a moment, and authorizes nothing while it starts.
-    pub fn is_denied(&mut self, code: Option<u16>) -> bool {
+    /// Counts a failed request, with its status code if it was answered. Returns whether the permission counts as missing: a single 401
+    /// or 403 may come from an API server that starts, or that failed to authenticate for a moment.
+    pub fn count_failure(&mut self, code: Option<u16>) -> bool {
         self.denied = if matches!(code, Some(401 | 403)) { self.denied + 1 } else { 0 };
         (code == Some(403) && !self.has_worked) || self.denied >= MAX_DENIED
     }
@@ -246,12 +246,12 @@ mod tests {
 
     #[test]
     fn permission_is_missing_at_once_or_was_withdrawn_after_several_answers() {
-        assert!(Permission::default().is_denied(Some(403)));
+        assert!(Permission::default().count_failure(Some(403)));
         let mut permission = Permission::default();
-        assert!((1..MAX_DENIED).all(|_| !permission.is_denied(Some(401))) && permission.is_denied(Some(401)));
+        assert!((1..MAX_DENIED).all(|_| !permission.count_failure(Some(401))) && permission.count_failure(Some(401)));
         permission.worked();
-        assert!(!permission.is_denied(Some(403)) && !permission.is_denied(None));
-        assert!((1..MAX_DENIED).all(|_| !permission.is_denied(Some(403))) && permission.is_denied(Some(403)));
+        assert!(!permission.count_failure(Some(403)) && !permission.count_failure(None));
+        assert!((1..MAX_DENIED).all(|_| !permission.count_failure(Some(403))) && permission.count_failure(Some(403)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -267,7 +267,7 @@ impl PodDiagnostics {
     }
 
     /// Why a container `waits`, or `waited`, if it may wait forever.
-    pub fn waiting_message(&self, verb: &str) -> Option<String> {
+    pub(crate) fn waiting_message(&self, verb: &str) -> Option<String> {
         let (container, words) = self.stuck()?;
         Some(format!("container {} {verb}: {} {}", container.name, words.reason, words.message).trim_end().to_owned())
     }

@@ -18,7 +18,7 @@ pub struct SparkExit {
 }
 
 /// The exit code that Spark reports if no container has one.
-pub const UNKNOWN_EXIT_CODE: i32 = -1;
+pub(crate) const UNKNOWN_EXIT_CODE: i32 = -1;
 
 /// A pod that was deleted (`PodDeleted`).
 pub fn deleted(exec_id: u64, diagnostics: &PodDiagnostics) -> SparkExit {

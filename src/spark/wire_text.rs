@@ -37,7 +37,7 @@ where
 }
 
 /// Reads a list of at most `MAX` items; null is none.
-pub fn bounded_to<'de, const MAX: usize, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+pub(crate) fn bounded_to<'de, const MAX: usize, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,

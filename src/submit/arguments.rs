@@ -16,8 +16,8 @@ pub fn passed_on(args: &[String]) -> Vec<String> {
 /// The arguments that have not been read yet.
 pub type Rest<'a> = std::slice::Iter<'a, String>;
 
-/// The same with options of another program among them, of arguments that were [`passed_on`]: `own` gets the name of each option, its value if that follows a `=`, and the
-/// arguments after it, and returns whether the option is its own.
+/// Like [`parse`], with another program's options among them, in arguments that were [`passed_on`]. `take` gets an option's name, the
+/// value after its `=`, and the arguments that follow; it returns whether it took the option.
 pub fn parse_with<'a>(
     args: &'a [String],
     mut take: impl FnMut(&'a str, Option<&'a str>, &mut Rest<'a>) -> Result<bool>,

@@ -18,7 +18,7 @@ pub struct SparkConf {
     resolved: BTreeMap<String, String>,
 }
 
-/// Settings that Spark reads as they are, by their keys or the beginning of these, although it defines them.
+/// Keys, and prefixes that end with `.`, whose values Spark reads unprocessed, although it defines these settings.
 const RAW: [&str; 12] = [
     "spark.app.name",
     "spark.blockManager.port",
@@ -88,7 +88,7 @@ impl SparkConf {
     }
 
     /// What follows a prefix in its keys, and their values.
-    pub fn with_prefix<'c>(&'c self, prefix: &'c str) -> impl Iterator<Item = (&'c str, &'c str)> {
+    pub(crate) fn with_prefix<'c>(&'c self, prefix: &'c str) -> impl Iterator<Item = (&'c str, &'c str)> {
         self.iter().filter_map(move |(key, value)| Some((key.strip_prefix(prefix)?, value)))
     }
 

@@ -32,7 +32,7 @@ impl Submission {
     }
 
     /// What one executor requests, with the other containers of its template.
-    pub fn executor_requests(&self) -> Result<ResourceList> {
+    pub(crate) fn executor_requests(&self) -> Result<ResourceList> {
         let of_conf = read(self.conf.executor.clone())?;
         let Some(template) = self.data(TEMPLATE_KEY) else { return Ok(of_conf) };
         let named = self.settings("spark.kubernetes.executor.podTemplateContainerName").pop().map(|(_, name)| name);

@@ -44,7 +44,8 @@ pub fn parse<'a>(pruned: &'a Pruned<'a>) -> Result<Review<'a>, BadReview> {
     }
 }
 
-/// The whole path of a mutating call: from the [`prune`]d bytes of a review to decision and response bytes.
+/// From the [`prune`]d bytes of a review to its decision and response bytes, for tests and benchmarks: `usher_server::http` takes the same
+/// steps, and may wait for a namespace between them.
 pub fn answer<'a>(
     pruned: &'a Pruned<'a>,
     snapshot: &Snapshot,

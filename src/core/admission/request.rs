@@ -180,7 +180,7 @@ const PRUNED_FOR_VALIDATION: &[&str] =
 const KEPT: &[&str] = &["containers", "initContainers", "tolerations", "volumes"];
 /// At most this many strings, lists, maps and items of a review are read, without those that are pruned: ten thousand environment
 /// variables are 70,000, and twice as many in an update. A parser needs a few milliseconds for them.
-pub const MAX_TOKENS: usize = 1 << 18;
+pub(crate) const MAX_TOKENS: usize = 1 << 18;
 
 /// A review's bytes without the fields that no mutation depends on.
 pub fn prune(body: &[u8]) -> Pruned<'_> {

@@ -22,7 +22,7 @@ pub struct GroupSpec {
 /// nothing to change. Quantities are compared as amounts, not as text.
 ///
 /// Maps below the first level (minResources) belong to spark-usher as a whole: keys that `want` lacks are removed.
-pub fn spec_patch(have: &serde_json::Value, want: &serde_json::Value) -> Option<serde_json::Value> {
+pub(crate) fn spec_patch(have: &serde_json::Value, want: &serde_json::Value) -> Option<serde_json::Value> {
     use serde_json::{Map, Value};
     let mut patch = Map::new();
     for (key, wanted) in want.as_object()? {

@@ -123,7 +123,7 @@ impl NameTemplate {
     }
 
     /// The name of a gang whose driver is unknown: the hash includes `whom`, the requester that it is for.
-    pub fn render_for(&self, whom: &str, selector: &str) -> String {
+    pub(crate) fn render_for(&self, whom: &str, selector: &str) -> String {
         self.write(None, selector, Some(whom))
     }
 

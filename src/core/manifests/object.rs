@@ -70,7 +70,7 @@ pub enum Refused {
 /// `managedFields` counts, too.
 pub const MAX_SIZE: usize = 1_000_000;
 /// The longest expression in characters: cel-go parses no more than 100,000 (`parser/options.go`, `ExpressionSizeCodePointLimit`).
-pub const MAX_EXPRESSION: usize = 100_000;
+pub(crate) const MAX_EXPRESSION: usize = 100_000;
 
 /// An object of a set whose content has this hash. The label selects the objects to watch; only those of our names are ours.
 pub(super) fn object(kind: &str, name: &str, hash: &str, spec: Value) -> Value {

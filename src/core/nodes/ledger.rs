@@ -81,8 +81,8 @@ impl NodeRecord {
         self.faults.iter().any(|fault| *fault.uid == *uid)
     }
 
-    /// Whether another pending executor of the application would displace one of as many that hang, too: it would be displaced itself
-    /// the next time, and nothing would become known.
+    /// Whether the record is full of faults of this application, and the oldest is of a pending executor. One more would replace it, be
+    /// replaced in turn, and add no evidence.
     fn is_full_of(&self, app: &AppKey, window: Duration, now: Instant) -> bool {
         let mut of_app = self.faults.iter().filter(|fault| fault.app == *app);
         let is_oldest_pending =

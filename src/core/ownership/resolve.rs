@@ -128,7 +128,7 @@ pub fn resolve<'a>(
 /// The creator that a signature names: the authenticated pod, of the pod's namespace or another one; the workload for which a
 /// controller of the control plane creates the pod, because such a controller creates pods of all tenants under one name; else the
 /// account. `creator` is what [`creator`] returns.
-pub fn signing_creator(
+pub(crate) fn signing_creator(
     requester: &Requester<'_>,
     creator: &Result<FoundDriver<'_>, Reason>,
     object: &Pod<'_>,
@@ -213,7 +213,7 @@ fn from_workload<'a>(pod: &Pod<'_>, namespace: &str, snapshot: &Snapshot) -> Opt
 }
 
 /// The driver behind `SPARK_DRIVER_URL`.
-pub fn from_driver_url<'a>(pod: &Pod<'_>, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
+pub(crate) fn from_driver_url<'a>(pod: &Pod<'_>, namespace: &str, snapshot: &Snapshot) -> Option<FoundDriver<'a>> {
     let workload = pod.body.read()?;
     let url = workload.containers.iter().find_map(|container| container.driver_url.as_deref())?;
     from_driver_host(crate::snapshot::driver_host(url)?, namespace, snapshot)

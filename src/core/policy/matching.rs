@@ -23,7 +23,7 @@ impl Pattern {
 
     /// The longest text that matches, in characters. The time of a match is the product of the lengths, and the longest name, that of a
     /// queue in an annotation, is a tenant's.
-    pub const MAX_MATCHED: usize = 4096;
+    pub(crate) const MAX_MATCHED: usize = 4096;
 
     /// Whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
@@ -55,7 +55,7 @@ impl PodSelector {
     }
 
     /// Whether it selects every pod.
-    pub fn selects_all(&self) -> bool {
+    pub(crate) fn selects_all(&self) -> bool {
         self.0.is_empty()
     }
 

@@ -59,7 +59,7 @@ impl Recovery {
     }
 
     /// The shortest time for which the condition of a rule must hold, of the rules that do not only follow the drivers' views.
-    pub fn shortest_wait(&self) -> Duration {
+    pub(crate) fn shortest_wait(&self) -> Duration {
         let of_pods = RecoveryRule::ALL.into_iter().filter(|rule| !rule.follows_views());
         let on = of_pods.map(|rule| self.rule(rule)).filter(|rule| rule.mode != Mode::Off);
         on.map(|rule| rule.after).min().unwrap_or(Duration::MAX)

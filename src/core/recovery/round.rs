@@ -50,7 +50,7 @@ pub struct RoundPart {
 }
 
 /// Plans the next part of a round, if one is due. `keeps` is whether the driver of executors keeps those that finished.
-pub fn next_part(
+pub(crate) fn next_part(
     input: &PlanContext<'_>,
     keeps: impl Fn(&ExecutorSet<'_>) -> bool,
     state: &mut RecoveryState,

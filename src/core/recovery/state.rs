@@ -161,12 +161,9 @@ impl RecoveryState {
         self.position.is_some() || began(pause) || (self.due.is_some_and(|due| due <= now) && began(SHORTEST_ROUND))
     }
 
-    /// The time between two rounds that visit this number of executors, if no rule's time is over before.
-    ///
-    /// The stage of a pod is found by the next round in time if that begins within the shortest time that a rule waits
-    /// (`shortest_wait`); what begins in a round, such as the time without executors, is found that much later. Only what may end a
-    /// finding, and a view that no round has judged, does not wait. Rounds that visit very many executors take several plans, and do
-    /// not follow every change.
+    /// The pause between two rounds. It is at most `shortest_wait`, the shortest `after` of the rules, so that a pod's stage is judged in
+    /// time; what begins in a round, such as the time without executors, is found that much later. A finding, or a view that no round
+    /// has judged, shortens the pause. A round that visits very many executors takes several plans, and its pause is longer.
     pub(super) fn pause(&self, executors: usize, shortest_wait: Duration, newest_view: Option<Instant>) -> Duration {
         if executors > LARGE {
             return ROUND;

@@ -1,5 +1,5 @@
-//! Why a pod does not start, and for which PodGroup it waits. Of all that is said about it, the message that decides is shown: a resource
-//! that is lacking is named by one pod of a gang, by its PodGroup, or by an object of its scheduler.
+//! Why a pod does not start, and for which PodGroup it waits. Several objects may state why: one pod of a gang, its PodGroup, an object of
+//! its scheduler. A message that names a missing resource is preferred; otherwise the first is shown.
 
 use super::shortage_cause::ShortageCause;
 use crate::gang::messages::{self, lacking, names_resource};

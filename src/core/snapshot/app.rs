@@ -146,7 +146,7 @@ impl Application {
     }
 
     /// How many executors a plan visits, apart from a round of the recovery rules.
-    pub fn visits_per_plan(&self) -> usize {
+    pub(crate) fn visits_per_plan(&self) -> usize {
         let orphans = self.counts().any(|counts| counts.orphans > 0);
         let indexed = self.indexes().iter().map(|index| index.uncleared.len()).sum::<usize>();
         indexed + if orphans { self.executors.len() } else { 0 }

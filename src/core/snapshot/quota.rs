@@ -81,7 +81,7 @@ impl Quota {
 
     /// The amount that leaves no room for one more executor with these requests; `None` if there is room. An amount that
     /// `requests` does not state counts only when it is used up, and only if every pod uses some of it.
-    pub fn exceeded_by(&self, requests: &ResourceList) -> Option<Exceeded<'_>> {
+    pub(crate) fn exceeded_by(&self, requests: &ResourceList) -> Option<Exceeded<'_>> {
         self.hard.iter().find_map(|(resource, hard)| {
             let used = self.used.get(resource).unwrap_or(Quantity::ZERO);
             let requested = requested(resource, requests);

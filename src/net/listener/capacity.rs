@@ -35,7 +35,7 @@ impl Capacity {
     }
 
     /// For clients that retry when a connection was closed.
-    pub fn of_queries(max: usize) -> Capacity {
+    pub(crate) fn of_queries(max: usize) -> Capacity {
         Capacity { max, protect: Duration::ZERO }
     }
 

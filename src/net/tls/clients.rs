@@ -135,7 +135,7 @@ impl ClientCertVerifier for Clients {
 }
 
 /// Whether a handshake failed because the client's certificate was invalid or missing.
-pub fn is_about_the_client(error: &std::io::Error) -> bool {
+pub(crate) fn is_about_the_client(error: &std::io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     matches!(error, Some(rustls::Error::NoCertificatesPresented | rustls::Error::InvalidCertificate(_)))
 }

@@ -77,8 +77,8 @@ pub fn namespace_needs<'s>(
     all
 }
 
-/// The [`MAX_NAMESPACES`] with the largest `value`, by name, and the others as one; a namespace without a value is left out. Each value has
-/// an order of its own, so that replicas that know the same name the same.
+/// The [`MAX_NAMESPACES`] with the largest `value`, by name, and the others as one; a namespace without a value is left out. Each metric
+/// is ranked separately, so that replicas with the same data name the same namespaces.
 pub fn largest<'n, V: Ord>(
     all: &BTreeMap<&'n str, NamespaceNeeds>,
     value: impl Fn(&NamespaceNeeds) -> Option<V>,

@@ -19,7 +19,7 @@ pub struct AppReport {
     /// name, such as the runs of one job.
     #[serde(default)]
     pub name: String,
-    /// When its driver's pod was created, else its first executor that is known: it distinguishes the of of one job.
+    /// When its driver's pod was created, or else its first known executor. It distinguishes the runs of one job.
     #[serde(default)]
     pub started: Option<String>,
     pub driver: DriverReport,

@@ -128,7 +128,7 @@ impl AppReport {
     }
 
     /// How many executors its driver, which is gone, has left behind; those that are being deleted do not count.
-    pub fn left_over(&self) -> usize {
+    pub(crate) fn left_over(&self) -> usize {
         let is_left = |state: &str| !matches!(state, "succeeded" | "failed" | "deleted" | "terminating");
         let left = self.executors.iter().filter(|(state, _)| is_left(state)).map(|(_, count)| *count);
         if self.driver.liveness == "gone" { left.sum() } else { 0 }

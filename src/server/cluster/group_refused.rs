@@ -11,8 +11,8 @@ use usher_spark::text::{harmless, truncated};
 /// Longest answer about a PodGroup that is kept.
 const MAX_REFUSAL: usize = 800;
 
-/// What follows if the API server refuses to create or change a PodGroup: the executors wait for it, and only this answer says why. An
-/// answer that the plan is outdated is none.
+/// What follows if the API server refuses to create or change a PodGroup: the executors wait for it, and only this answer says why. A
+/// conflict means that the plan was outdated; it is not a refusal.
 pub(super) fn group_refused(app: &AppKey, action: &Action, status: &Status) -> (Option<Change>, Option<PodEvent>) {
     let (key, owner) = match action {
         Action::CreateGroup { key, owner, .. } => (key, owner.as_ref()),

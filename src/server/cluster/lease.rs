@@ -190,11 +190,11 @@ pub struct Channels {
 }
 
 /// The annotation of the Lease that holds the [`Checkpoint`].
-pub const CHECKPOINT_ANNOTATION: &str = "spark-usher.io/reported";
+pub(crate) const CHECKPOINT_ANNOTATION: &str = "spark-usher.io/reported";
 
 /// The annotation of the Lease that states to which of its `leaseTransitions` the checkpoint belongs. A version without
 /// checkpoints leaves the checkpoint of an earlier leader as it is.
-pub const CHECKPOINT_TERM_ANNOTATION: &str = "spark-usher.io/reported-term";
+pub(crate) const CHECKPOINT_TERM_ANNOTATION: &str = "spark-usher.io/reported-term";
 
 /// The annotation of the Lease that names the resources which the leader does not see ([`Unseen`](super::progress::Unseen)), for
 /// `spark-usher doctor`.

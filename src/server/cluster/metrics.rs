@@ -140,7 +140,7 @@ impl Metrics {
     }
 
     /// The pods that rules would have deleted since the start, by rule, for people; `None` if there are none.
-    pub fn withheld_text(&self) -> Option<String> {
+    pub(crate) fn withheld_text(&self) -> Option<String> {
         let shown: Vec<String> = RecoveryRule::ALL
             .map(RecoveryRule::as_str)
             .into_iter()

@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(reads.load(Ordering::Relaxed), 3, "immediately, after 0.5 s and after 1 s more");
     }
 
-    /// What vouches is read where the Secret cannot be, and is not believed for long where it cannot be read either.
+    /// The policy is read even if the Secret cannot be read. If neither can be read, the last state counts for two minutes.
     #[tokio::test(start_paused = true)]
     async fn policy_is_believed_for_two_minutes_without_being_read_and_whatever_becomes_of_the_secret() {
         const ACCOUNT: &str = "system:serviceaccount:n:usher";

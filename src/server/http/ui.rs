@@ -289,7 +289,7 @@ impl HostNames {
 
 /// Refuses requests to another name, and those that a page of another site makes, before anything is computed: it could not read
 /// the response, but it could cause the work. A link on another site works.
-pub async fn refuse_foreign(State(names): State<HostNames>, request: Request, next: Next) -> Response {
+pub(crate) async fn refuse_foreign(State(names): State<HostNames>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let text = if !host(&parts).is_some_and(|host| names.accept(host)) {
         "this name is not answered, because any web site could use it to read this page: \
@@ -302,8 +302,7 @@ pub async fn refuse_foreign(State(names): State<HostNames>, request: Request, ne
     (StatusCode::FORBIDDEN, text).into_response()
 }
 
-/// The one name that a request states: in its target, if that is absolute, and then `Host` does not count (RFC 9112, section
-/// 3.2.2); HTTP/2 has no other.
+/// The host that a request names: that of an absolute target, which HTTP/2 always has, otherwise `Host` (RFC 9112, section 3.2.2).
 fn host(parts: &Parts) -> Option<&str> {
     let mut hosts = parts.headers.get_all(HOST).iter();
     match (parts.uri.authority(), hosts.next(), hosts.next()) {

@@ -339,8 +339,7 @@ async fn read_large(mut body: Body, permit: &Permit, deadline: Duration) -> Resu
     Ok(if is_whole { Read::Whole(bytes) } else { Read::Head(bytes) })
 }
 
-/// Whether a body of which this many bytes arrived in this time is slower than others have to accept, which wait for so long: this many
-/// peers take turns.
+/// Whether a large body arrives too slowly while others wait for its permit. The more peers take turns, the faster it must arrive.
 fn is_late(arrived: usize, since: Duration, others_wait: Duration, peers: usize) -> bool {
     let many = (peers as f64 / MANY_PEERS).clamp(0.1, 1.0);
     let grace = GRACE_OF_MANY.div_f64(many);

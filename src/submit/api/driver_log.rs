@@ -218,7 +218,7 @@ impl Reader {
             }
             // That a pod is gone is said by the watch.
             Err(error) => {
-                let is_final = self.permission.is_denied(error.status().map(|status| status.code));
+                let is_final = self.permission.count_failure(error.status().map(|status| status.code));
                 self.fails(error.to_string(), is_final)
             }
         }

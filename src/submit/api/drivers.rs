@@ -249,7 +249,7 @@ impl Selection {
             Ok(Event::Delete(seen)) => Seen::Deleted(seen.uid().to_owned()),
             Ok(Event::Bookmark(_) | Event::Opened) => Seen::UpToDate,
             Err(interruption) => Seen::Interrupted {
-                is_denied: permission.is_denied(interruption.code()),
+                is_denied: permission.count_failure(interruption.code()),
                 message: interruption.to_string(),
             },
         })

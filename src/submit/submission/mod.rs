@@ -12,5 +12,5 @@ pub use driver::DriverStatus;
 pub use id::{Names, SubmissionId};
 pub use log::{LogLine, LogPosition, LogStage};
 pub use preview::{Preview, preview};
-pub use spark_text::{container_block, finished, long_status, pod_block, short_status, waiting};
+pub use spark_text::{finished, long_status, pod_block, short_status, waiting};
 pub use tracker::{Change, Tracker, WatchOutcome};

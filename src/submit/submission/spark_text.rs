@@ -65,7 +65,7 @@ pub fn pod_block(pod: &Value) -> String {
     )
 }
 
-pub fn container_block(status: &Value, indent: usize) -> String {
+pub(super) fn container_block(status: &Value, indent: usize) -> String {
     let state = |kind: &str| at(status, &["state", kind]);
     let mut pairs = vec![("container name", text(status, &["name"])), ("container image", text(status, &["image"]))];
     let code;

@@ -18,7 +18,7 @@ const RULE: RecoveryRule = RecoveryRule::Groups;
 const WAITING: &[&str] = &["Pending", "Inqueue", "PreScheduling"];
 
 /// Whether a PodGroup that had started waits again.
-pub fn waits_again(group: &Group) -> bool {
+pub(crate) fn waits_again(group: &Group) -> bool {
     waits_in(group).is_some() && group.started
 }
 

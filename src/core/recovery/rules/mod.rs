@@ -23,7 +23,8 @@ use crate::snapshot::{Executor, Stage};
 
 pub use context::{RuleContext, SetContext};
 pub use drivers::of_driver;
-pub use groups::{of_group, waits_again};
+pub use groups::of_group;
+pub(crate) use groups::waits_again;
 pub use vanished::of_view;
 
 /// The rules about one executor; at most one of them applies.
