@@ -15,7 +15,7 @@ use usher_core::manifests::webhooks;
 use usher_core::policy::Policies;
 use usher_kube::client::Cluster;
 use usher_kube::limit::Rate;
-use usher_kube::view::resource;
+use usher_kube::view::{pods, resource};
 use usher_net::listener::capacity::Capacities;
 use usher_net::runtime::clock;
 use usher_net::tls::ca::Authority;
@@ -83,7 +83,7 @@ pub(super) async fn start(
     let debug = app.debug().map(|debug| format!("--debug-listen={debug}"));
     let container = json!({"name": "spark-usher", "image": "spark-usher", "args": ["serve", debug]});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": POD, "namespace": NAMESPACE}, "spec": {"containers": [container]}});
-    let pods: Api<DynamicObject> = Api::namespaced_with(admin.clone(), NAMESPACE, &resource("", "v1", "Pod", "pods"));
+    let pods: Api<DynamicObject> = Api::namespaced_with(admin.clone(), NAMESPACE, &pods());
     pods.create(&PostParams::default(), &serde_json::from_value(pod)?)
         .await
         .context("cannot create the pod of spark-usher")?;

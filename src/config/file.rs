@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::duration::DurationText;
 use super::label_text::LabelText;
 use super::located::Located;
 use super::nodes::Nodes;
 use super::recovery::Recovery;
-use super::span::Span;
 use usher_core::annotations::Override;
 use usher_core::gang::{Membership, Shape};
 use usher_core::policy::{self, Finished, Keep, Replace, Validate};
 
 /// The `apiVersion` of the file.
-pub const API_VERSION: &str = "spark-usher.io/v1alpha1";
+pub(crate) const API_VERSION: &str = "spark-usher.io/v1alpha1";
 /// The `kind` of the file.
-pub const KIND: &str = "PolicyFile";
+pub(crate) const KIND: &str = "PolicyFile";
 
 /// The whole file.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(title = "spark-usher policy file", extend("required" = ["apiVersion", "kind"]))]
-pub struct PolicyFile {
+pub(crate) struct PolicyFile {
     /// The version of the file's schema.
     #[schemars(extend("enum" = [API_VERSION], "type" = "string"))]
     pub api_version: Option<String>,
@@ -49,7 +49,7 @@ pub struct PolicyFile {
 /// One policy.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PolicyEntry {
+pub(crate) struct PolicyEntry {
     /// The policy's name: 1 to 40 characters of a-z, 0-9 and -, unique in the file.
     #[schemars(regex(pattern = "^[a-z0-9-]{1,40}$"))]
     pub name: Located<String>,
@@ -91,7 +91,7 @@ pub struct PolicyEntry {
 /// The pods that a policy matches.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct MatchFile {
+pub(crate) struct MatchFile {
     /// Names of namespaces, with * and ?, any of which matches.
     pub namespaces: Vec<String>,
     /// Labels of the namespace.
@@ -103,7 +103,7 @@ pub struct MatchFile {
 /// A Kubernetes label selector.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct SelectorFile {
+pub(crate) struct SelectorFile {
     /// Labels and their values, all of which must match.
     pub match_labels: BTreeMap<LabelText, LabelText>,
     /// Requirements, all of which must hold.
@@ -113,7 +113,7 @@ pub struct SelectorFile {
 /// One requirement of a label selector.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RequirementFile {
+pub(crate) struct RequirementFile {
     /// The label's key.
     pub key: LabelText,
     /// The operator: In, NotIn, Exists or DoesNotExist.
@@ -125,7 +125,7 @@ pub struct RequirementFile {
 
 /// Operators of label selectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum Operator {
+pub(crate) enum Operator {
     /// The label has one of the values.
     In,
     /// The label has none of the values, or does not exist.
@@ -139,7 +139,7 @@ pub enum Operator {
 /// The scheduler.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct SchedulerFile {
+pub(crate) struct SchedulerFile {
     /// The scheduler whose keys are written: none (ownerReferences and priority class only), kube-batch, volcano, yunikorn,
     /// coscheduling, koordinator, kueue, kai or native.
     #[serde(rename = "type")]
@@ -156,7 +156,7 @@ pub struct SchedulerFile {
 /// A type in the schedulers' table.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub struct SchedulerType(pub &'static usher_core::gang::GangScheduler);
+pub(crate) struct SchedulerType(pub &'static usher_core::gang::GangScheduler);
 
 impl Default for SchedulerType {
     fn default() -> Self {
@@ -189,7 +189,7 @@ impl JsonSchema for SchedulerType {
 /// Priority classes by role.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct PriorityClassFile {
+pub(crate) struct PriorityClassFile {
     /// For drivers.
     pub driver: Option<Located<String>>,
     /// For executors.
@@ -199,7 +199,7 @@ pub struct PriorityClassFile {
 /// How executors wait for each other.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct GangFile {
+pub(crate) struct GangFile {
     /// Whether they wait for each other; `false` is the same as `shape: pods`.
     pub enabled: bool,
     /// What a gang consists of: executors, app (Volcano: one PodGroup with the driver, a gate at the queue) or pods (no gang,
@@ -231,7 +231,7 @@ impl Default for GangFile {
 
 /// `auto` or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MinMemberFile {
+pub(crate) enum MinMemberFile {
     /// What the application requests.
     Auto,
     /// This many, at most what the application requests.
@@ -261,7 +261,7 @@ impl JsonSchema for MinMemberFile {
 /// `gang.name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct TemplateFile(pub usher_core::gang::NameTemplate);
+pub(crate) struct TemplateFile(pub usher_core::gang::NameTemplate);
 
 impl TryFrom<String> for TemplateFile {
     type Error = String;
@@ -282,7 +282,7 @@ impl JsonSchema for TemplateFile {
 /// Which pods may become the owner of an executor.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Creators {
+pub(crate) struct Creators {
     /// Accounts whose pods create pods for others (vcluster, Liqo, operators) and therefore never become owners; names
     /// with * and ?, such as system:serviceaccount:vcluster-*:*.
     pub never: Vec<String>,
@@ -291,18 +291,18 @@ pub struct Creators {
 /// What the controller does with finished executors.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Lifecycle {
+pub(crate) struct Lifecycle {
     /// How long a running driver may act first after an executor exited; longer if the driver's configuration needs it.
-    pub grace: Span,
+    pub grace: DurationText,
     /// What is done with finished executors.
     pub finished: Finished,
     /// Which executors are kept for a driver that keeps its own (spark.kubernetes.executor.deleteOnTermination=false): all of them, all
     /// until the driver has ended, or all but those that never ran.
     pub keep: Keep,
     /// How long `finished: delete` keeps executors whose failure the application caused.
-    pub keep_failed: Span,
+    pub keep_failed: DurationText,
     /// How often the leader lists all Spark pods.
-    pub poll: Span,
+    pub poll: DurationText,
     /// Report actions without carrying them out.
     pub dry_run: bool,
 }
@@ -310,7 +310,7 @@ pub struct Lifecycle {
 impl Default for Lifecycle {
     fn default() -> Self {
         let policy::Lifecycle { grace, finished, keep, keep_failed, poll } = policy::Lifecycle::default();
-        let (grace, keep_failed, poll) = (Span(grace), Span(keep_failed), Span(poll));
+        let (grace, keep_failed, poll) = (DurationText(grace), DurationText(keep_failed), DurationText(poll));
         Lifecycle { grace, finished, keep, keep_failed, poll, dry_run: false }
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// refuses it as the value of a label, and it would select other objects than the same text in quotes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[schemars(inline, transparent, description = "Write y, n, yes, no, on, off, true, false and numbers in quotes.")]
-pub struct LabelText(pub String);
+pub(crate) struct LabelText(pub String);
 
 impl<'de> Deserialize<'de> for LabelText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

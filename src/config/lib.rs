@@ -1,18 +1,17 @@
-//! The policy file: read, rejected as a whole if any part is invalid, and converted into the core's policies.
+//! The policy file: parsed, rejected as a whole if any part is invalid, and converted into the core's policies.
 
+mod duration;
 mod entry;
-pub mod file;
+mod file;
 mod label_text;
 mod load;
 mod located;
-pub mod nodes;
+mod nodes;
 mod parse;
-pub mod recovery;
-mod span;
+mod recovery;
 mod wrong;
 
 pub use load::{Config, Settings, every_error, from_text};
-pub use span::Span;
 pub use wrong::{BadConfig, Wrong};
 
 /// The JSON Schema of the file, for editors and CI.

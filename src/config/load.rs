@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde_saphyr::Location;
 
+use super::duration::LONGEST;
 use super::entry;
 use super::file::{Lifecycle, PolicyFile};
 use super::nodes;
 use super::parse::parse;
 use super::recovery;
-use super::span::LONGEST;
 use super::wrong::{BadConfig, Errors, Wrong};
 use usher_core::gang::Shape;
 use usher_core::policy::{self, Pattern, Policies, Policy, Validate};

@@ -9,13 +9,13 @@ use serde_saphyr::{Location, Spanned};
 
 /// A value and its location.
 #[derive(Clone, Debug)]
-pub struct Located<T> {
+pub(crate) struct Located<T> {
     value: T,
     at: Location,
 }
 
 impl<T> Located<T> {
-    pub fn at(&self) -> Location {
+    pub(crate) fn at(&self) -> Location {
         self.at
     }
 }

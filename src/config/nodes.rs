@@ -3,18 +3,18 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::span::{LONGEST, Span};
+use super::duration::{DurationText, LONGEST};
 use usher_core::nodes::MAX_FAULTS;
 use usher_core::policy::NodeSettings;
 
 /// Nodes that refuse or break executors.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Nodes {
+pub(crate) struct Nodes {
     /// Whether faults of nodes are recorded; if not, Nodes are not watched.
     pub enabled: bool,
     /// The time within which failures count.
-    pub window: Span,
+    pub window: DurationText,
     /// How many different executors must fail on a node to make it suspect, at most 64.
     #[schemars(range(min = 1, max = 64))]
     pub failures: u32,
@@ -25,7 +25,7 @@ pub struct Nodes {
     #[schemars(range(min = 1, max = 64))]
     pub namespaces: u32,
     /// How long a node is suspect after the last of the failures that make it so.
-    pub expires: Span,
+    pub expires: DurationText,
     /// Whether new executors avoid suspect nodes: the webhook adds a required nodeAffinity.
     pub avoid: bool,
     /// The maximum share of the cluster's nodes to avoid; at least one node, unless it is 0%.
@@ -39,11 +39,11 @@ impl Default for Nodes {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         Nodes {
             enabled,
-            window: Span(window),
+            window: DurationText(window),
             failures: number(executors),
             applications: number(applications),
             namespaces: number(namespaces),
-            expires: Span(expires),
+            expires: DurationText(expires),
             avoid,
             max_share: Percent(max_share),
         }
@@ -81,8 +81,8 @@ pub(super) fn warnings(file: &Nodes) -> Vec<String> {
             warnings.push(format!("nodes.{key} is {count}: {} applies", count.clamp(1, max)));
         }
     }
-    for (key, span) in [("window", file.window), ("expires", file.expires)] {
-        if span.0.is_zero() {
+    for (key, duration) in [("window", file.window), ("expires", file.expires)] {
+        if duration.0.is_zero() {
             warnings.push(format!("nodes.{key} is 0: no node is ever suspect"));
         }
     }
@@ -95,7 +95,7 @@ pub(super) fn warnings(file: &Nodes) -> Vec<String> {
 /// A share such as `5%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Percent(pub u8);
+pub(crate) struct Percent(pub u8);
 
 impl TryFrom<String> for Percent {
     type Error = String;

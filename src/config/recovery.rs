@@ -7,13 +7,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use super::span::{LONGEST, Span};
+use super::duration::{DurationText, LONGEST};
 use usher_core::policy::{self, DriverAccess, RecoveryRule, RuleSettings};
 
 /// Recovery of executors that never start, hang or are left behind, and of their drivers.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Recovery {
+pub(crate) struct Recovery {
     /// Whether rules may delete pods: those in mode act, which orphans and refused have unless another mode is named. If false, the
     /// default, rules in mode act report what they would delete.
     pub act: bool,
@@ -69,29 +69,29 @@ impl Default for Recovery {
 /// How the leader polls running drivers for their view of their executors, by Spark's REST API.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct DriverViewFile {
+pub(crate) struct DriverViewFile {
     /// How drivers are reached: pod (at the IP address of their pods), proxy (through the API server, for which the chart then
     /// grants get on pods/proxy), or none (they are not polled).
     pub access: DriverAccess,
     /// How often each driver is polled.
-    pub interval: Span,
+    pub interval: DurationText,
 }
 
 impl Default for DriverViewFile {
     fn default() -> Self {
         let policy::DriverViews { access, interval } = policy::DriverViews::default();
-        DriverViewFile { access, interval: Span(interval) }
+        DriverViewFile { access, interval: DurationText(interval) }
     }
 }
 
 /// One recovery rule. Keys that are not set have the rule's own defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// What the rule does: off, warn or act.
     pub mode: Option<Mode>,
     /// How long its condition must hold.
-    pub after: Option<Span>,
+    pub after: Option<DurationText>,
     /// How many pods of one application it may delete, such as 5/h.
     pub budget: Option<Budget>,
 }
@@ -99,13 +99,13 @@ pub struct Rule {
 /// The rule for executors that are bound to a node and do not start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Stuck {
+pub(crate) struct Stuck {
     /// What the rule does: off, warn or act.
     pub mode: Option<Mode>,
     /// How long an executor may take to start.
-    pub after: Option<Span>,
+    pub after: Option<DurationText>,
     /// How long each init container of an executor may run, if that is longer than after; 1h if not set.
-    pub init_after: Option<Span>,
+    pub init_after: Option<DurationText>,
     /// How many pods of one application it may delete, such as 5/h.
     pub budget: Option<Budget>,
 }
@@ -113,7 +113,7 @@ pub struct Stuck {
 /// A recovery rule that only reports. Keys that are not set have the rule's own defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct ReportRule {
+pub(crate) struct ReportRule {
     /// What the rule does: off or warn.
     pub mode: Option<ReportMode>,
 }
@@ -121,7 +121,7 @@ pub struct ReportRule {
 /// The rule for executors that run although their driver has removed them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct GivenUp {
+pub(crate) struct GivenUp {
     /// What the rule does: off, warn or act.
     pub mode: Option<Mode>,
     /// How many views of the driver must show that it has removed the executor; 10 if not set.
@@ -133,11 +133,11 @@ pub struct GivenUp {
 
 /// What a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mode(pub policy::Mode);
+pub(crate) struct Mode(pub policy::Mode);
 
 /// What a rule does that only reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReportMode(pub policy::Mode);
+pub(crate) struct ReportMode(pub policy::Mode);
 
 impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
@@ -196,7 +196,7 @@ impl JsonSchema for ReportMode {
 /// A number of deletions within a time, such as `5/h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Budget(pub policy::Budget);
+pub(crate) struct Budget(pub policy::Budget);
 
 impl TryFrom<String> for Budget {
     type Error = String;

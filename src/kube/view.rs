@@ -32,6 +32,11 @@ pub fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiReso
     }
 }
 
+/// Pods, read as something else than `k8s_openapi`'s type: each deserializer of that adds half a megabyte to the program.
+pub fn pods() -> ApiResource {
+    resource("", "v1", "Pod", "pods")
+}
+
 /// The facts that the snapshot keeps of one kind of object.
 pub trait View: Sized + Clone + std::fmt::Debug + Send + Sync + 'static {
     /// Reads them from the object's JSON; `None` if it cannot be read.

@@ -79,9 +79,10 @@ fn documented_test_binaries_exist() {
     for name in ["justfile", "tests/run", ".github/workflows/ci.yaml", ".github/workflows/release.yaml"] {
         texts.push((root.join(name), std::fs::read_to_string(root.join(name)).unwrap()));
     }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut count = 0;
     for (path, text) in texts {
-        for name in text.split("--test ").skip(1).filter_map(|rest| rest.split([' ', '`', '\n', ',', '"']).next()) {
+        for name in text.split("--test ").skip(1).filter_map(|rest| rest.split(|c: char| !is_name(c)).next()) {
             let exists =
                 root.join(format!("tests/{name}.rs")).exists() || root.join(format!("tests/{name}/main.rs")).exists();
             assert!(exists, "{}: --test {name}", path.display());

@@ -222,19 +222,16 @@ fn names_say_what_they_stand_for() {
     let mut found = Vec::new();
     for (path, code) in all_of(&["src"], &[".rs"]) {
         for (number, line) in code.lines().enumerate() {
-            // `Type::of` is a constructor.
-            let is_constructor = line.contains("fn of(");
             let declared = ["    ", "let ", "let mut ", "(", ", ", "|", "fn "].iter().any(|before| {
                 VAGUE.iter().any(|(name, _)| {
                     let begin = format!("{before}{name}");
+                    // `Type::of(…)` is a constructor, and may be called without the type.
                     let is_end = |rest: &str| match *before {
                         "    " => rest.starts_with(": "),
-                        "fn " => rest.starts_with('('),
-                        // A parameter, a variable, or a part of a pattern; before `(` it is a call.
-                        _ => rest.starts_with([':', ' ', ',', ')', '|']),
+                        _ => rest.starts_with([':', ' ', ',', ')', '|']) || (*name != "of" && rest.starts_with('(')),
                     };
                     line.match_indices(&begin).any(|(at, _)| is_end(&line[at + begin.len()..]))
-                }) && !(is_constructor && *before == "fn ")
+                })
             });
             if declared && !line.trim_start().starts_with("//") && !line.contains('"') {
                 found.push(format!("{path}:{}: {}", number + 1, line.trim()));

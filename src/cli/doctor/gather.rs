@@ -18,7 +18,7 @@ use usher_core::manifests::object::GROUP;
 use usher_core::manifests::rbac::{self, Named, Permission, Scope, When};
 use usher_core::reason::Reason;
 use usher_kube::client::Brief;
-use usher_kube::view::resource;
+use usher_kube::view::{pods, resource};
 use usher_server::cluster::policies::Live;
 use usher_server::cluster::vouching::{self, Vouching};
 use usher_spark::json::{at, entries, list, text};
@@ -202,7 +202,7 @@ impl Facts {
                     .join(",");
                 let lease = resource("coordination.k8s.io", "v1", "Lease", "leases");
                 (self.pods, self.lease) = tokio::join!(
-                    list(resource("", "v1", "Pod", "pods"), in_namespace, &labels),
+                    list(pods(), in_namespace, &labels),
                     one(client, lease, &namespace, Some(self.lease_name()))
                 );
             }
@@ -221,7 +221,7 @@ impl Facts {
                     },
                     list(resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"), in_namespace, ""),
                     list(resource("", "v1", "Namespace", "namespaces"), None, ""),
-                    list(resource("", "v1", "Pod", "pods"), None, labels::ROLE)
+                    list(pods(), None, labels::ROLE)
                 );
             }
             Part::Admission => {

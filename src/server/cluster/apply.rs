@@ -37,7 +37,7 @@ use usher_core::snapshot::{
 use usher_kube::limit::{Limiter, Priority};
 use usher_kube::recent::Recent;
 use usher_kube::request::{Error, Result, call};
-use usher_kube::view::{Viewed, resource};
+use usher_kube::view::{Viewed, pods};
 use usher_net::runtime::clock;
 use usher_spark::hash::hash_of;
 use usher_spark::ids::{AppKey, PodIdentity, PodKey};
@@ -211,7 +211,7 @@ impl Writer {
         how: Cleanup,
         cause: Cause,
     ) -> Result<WriteOutcome> {
-        let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
+        let pods: Api<Viewed<ObservedPod>> = self.objects(executor.namespace(), &pods());
         let outcome = match how {
             Cleanup::Label => {
                 let patch = json!({"metadata": {
@@ -509,7 +509,7 @@ impl Batch<'_> {
             }
         }
         self.leadership.require()?;
-        let pods: Api<Viewed<ObservedPod>> = self.writer.objects(pod.namespace(), &resource("", "v1", "Pod", "pods"));
+        let pods: Api<Viewed<ObservedPod>> = self.writer.objects(pod.namespace(), &pods());
         match pods.delete(pod.name(), &params).await {
             // The watch shows the deletion.
             Ok(_) => Ok(WriteOutcome::Done(None)),
@@ -598,8 +598,7 @@ impl Batch<'_> {
                 message: format!("not adopted by {}: a GET found no such running pod", driver.key.name()),
             })));
         }
-        let pods: Api<Viewed<ObservedPod>> =
-            self.writer.objects(executor.namespace(), &resource("", "v1", "Pod", "pods"));
+        let pods: Api<Viewed<ObservedPod>> = self.writer.objects(executor.namespace(), &pods());
         // Strategic: owners are merged by uid, so that an existing owner stays.
         let patch = json!({"metadata": {"ownerReferences": [owner_reference(driver)]}});
         let patch = Patch::Strategic(guarded(&patch, seen));

@@ -15,7 +15,7 @@ use usher_core::gang;
 use usher_core::gang::early_pods::{self, Version};
 use usher_core::snapshot::{Change, GroupApi, RelatedChange, ServedApis};
 use usher_kube::client::Brief;
-use usher_kube::view::resource;
+use usher_kube::view::pods;
 use usher_spark::json;
 
 /// How often the cluster is queried.
@@ -95,7 +95,7 @@ async fn early_pods(client: &kube::Client, volcano: bool) -> kube::Result<Option
     if !volcano {
         return Ok(None);
     }
-    let pods = resource("", "v1", "Pod", "pods");
+    let pods = pods();
     let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), early_pods::NAMESPACE, &pods);
     let admission_pods = ListParams::default().labels(early_pods::SELECTOR).match_any();
     let found = pods.list(&admission_pods).await?.items;

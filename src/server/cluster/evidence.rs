@@ -14,7 +14,7 @@ use usher_core::ownership::contradiction::{self, Contradiction, Reads, ToRead};
 use usher_core::snapshot::{Change, DriverPhase, DriverPod, ObservedPod, ReferencedPod, RelatedChange, Snapshot};
 use usher_kube::limit::{Limiter, Priority};
 use usher_kube::request::{Error, Result, call};
-use usher_kube::view::{Viewed, resource};
+use usher_kube::view::{Viewed, pods};
 use usher_spark::ids::{AppKey, PodIdentity, PodKey};
 use usher_spark::labels;
 
@@ -122,8 +122,7 @@ pub(super) async fn visit_pods(
     limiter: Option<&Limiter>,
     mut visit: impl FnMut(Option<ObservedPod>) -> ControlFlow<()>,
 ) -> Result<()> {
-    let pods: Api<Viewed<ObservedPod>> =
-        Api::namespaced_with(client.clone(), app.namespace(), &resource("", "v1", "Pod", "pods"));
+    let pods: Api<Viewed<ObservedPod>> = Api::namespaced_with(client.clone(), app.namespace(), &pods());
     let labels = format!("{}={role},{}={}", labels::ROLE, labels::APP_SELECTOR, app.selector());
     let mut page = ListParams::default().labels(&labels).limit(PAGE);
     loop {

@@ -15,7 +15,7 @@ use kube::api::{Api, DynamicObject};
 use serde_json::Value;
 
 use usher_kube::client::Brief;
-use usher_kube::view::resource;
+use usher_kube::view::pods;
 use usher_spark::json;
 use usher_spark::text::{is_dns_subdomain, shown};
 
@@ -47,7 +47,7 @@ pub async fn find(client: &Client, namespace: &str, lease_name: &str) -> Result<
             shown(&identity)
         ));
     }
-    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
+    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &pods());
     let found = within(pods.get_opt(&pod)).await?.ok_or_else(|| format!("pod {namespace}/{pod} does not exist"))?;
     Ok(Leader { namespace: namespace.to_owned(), port: debug_port(&found.data), pod })
 }

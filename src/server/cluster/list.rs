@@ -17,7 +17,7 @@ use usher_core::nodes::{NodeLedger, Running};
 use usher_core::policy::{NodeSettings, Policies};
 use usher_core::snapshot::{Notify, ObservedPod, PodChange, Snapshot, Store};
 use usher_kube::request::pages;
-use usher_kube::view::{Viewed, resource};
+use usher_kube::view::{Viewed, pods, resource};
 use usher_net::runtime::clock;
 use usher_report::views::History;
 use usher_spark::labels;
@@ -45,7 +45,7 @@ pub struct Listing {
 
 /// Reads every Spark pod of the cluster, or of one namespace, and the exits that those pods still show.
 pub async fn list(client: &kube::Client, namespace: Option<&str>) -> kube::Result<Listing> {
-    let pods = resource("", "v1", "Pod", "pods");
+    let pods = pods();
     let api: Api<Viewed<ObservedPod>> = match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &pods),
         None => Api::all_with(client.clone(), &pods),

@@ -15,7 +15,7 @@ use usher_core::controller::{Lookup, LookupResult};
 use usher_core::snapshot::{Conf, DriverPhase, DriverPod, MAX_QUOTAS, Namespace, ObservedPod, Quota, Workload};
 use usher_kube::limit::Priority;
 use usher_kube::request::{Error, Result, call};
-use usher_kube::view::{View, Viewed, resource};
+use usher_kube::view::{View, Viewed, pods, resource};
 use usher_spark::conf::AppConf;
 use usher_spark::labels;
 use usher_spark::pod::Pod;
@@ -141,7 +141,7 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
                 Ok(messages::read(&client, namespace, scheduler).await?.map(LookupResult::Messages))
             }
             Lookup::NodePods(node) => {
-                let api: Api<Viewed<PlacedPod>> = Api::all_with(client, &resource("", "v1", "Pod", "pods"));
+                let api: Api<Viewed<PlacedPod>> = Api::all_with(client, &pods());
                 // From the API server's cache, which has an index of this field.
                 let here = ListParams::default().fields(&format!("spec.nodeName={node}")).match_any();
                 let mut schedulers: BTreeMap<Arc<str>, usize> = BTreeMap::new();
@@ -159,7 +159,7 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
                 Ok(found.map(|seen| LookupResult::Conf(seen.view.map_or(Conf::Unreadable, |view| view.0))))
             }
             Lookup::Labelled(pod) => {
-                let pods = resource("", "v1", "Pod", "pods");
+                let pods = pods();
                 let api: Api<Viewed<ObservedPod>> = Api::namespaced_with(client, pod.namespace(), &pods);
                 let found = api.get_opt(pod.name()).await?;
                 // A pod that cannot be read exists all the same; the watch counts it.
@@ -180,7 +180,7 @@ pub(super) async fn run(client: kube::Client, read: &Lookup) -> LookupResult {
 
 /// Reads a pod by name from the API server.
 pub(super) async fn pod_named(client: &kube::Client, namespace: &str, name: &str) -> Result<Option<DriverPod>> {
-    let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
+    let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &pods());
     match api.get_opt(name).await? {
         None => Ok(None),
         // A pod that cannot be read exists all the same.
@@ -205,7 +205,7 @@ async fn pod_at(client: &kube::Client, namespace: &str, address: &str) -> Result
 
 /// The pods with this address that have not exited. On a node's address, all pods on the host network have it.
 pub(super) async fn pods_at(client: &kube::Client, namespace: &str, address: &str) -> Result<Vec<DriverPod>> {
-    let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
+    let api: Api<Viewed<AnyPod>> = Api::namespaced_with(client.clone(), namespace, &pods());
     // From the API server's cache, which knows a pod that is older than executors that the watch has shown.
     let found = api.list(&ListParams::default().fields(&format!("status.podIP={address}")).match_any()).await?;
     // One that cannot be read may be the driver.

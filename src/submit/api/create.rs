@@ -13,7 +13,7 @@ use crate::submission::DriverStatus;
 use usher_core::gang::QueueObject;
 use usher_core::snapshot::Namespace;
 use usher_kube::request::{Attempts, Error, call, retried};
-use usher_kube::view::{Viewed, resource};
+use usher_kube::view::{Viewed, pods, resource};
 use usher_net::runtime::shutdown::Interrupt;
 use usher_spark::labels::APP_SELECTOR;
 
@@ -46,7 +46,7 @@ pub async fn create(
     interrupt: &mut Interrupt,
 ) -> Result<DriverStatus, Failure> {
     let namespace = &submission.namespace;
-    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
+    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &pods());
     let pod: DynamicObject = serde_json::from_value(submission.pod.clone())?;
     let name = pod.metadata.name.clone().unwrap_or_default();
     let what = format!("pod {namespace}/{name}");
@@ -179,7 +179,7 @@ pub async fn queue(client: &Client, object: &QueueObject, name: &str) -> Result<
 /// Sends everything without storing it, and returns what the API server would store.
 pub async fn dry_run(client: &Client, submission: &Submission) -> anyhow::Result<Vec<Value>> {
     let namespace = &submission.namespace;
-    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource("", "v1", "Pod", "pods"));
+    let pods: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &pods());
     let pod: DynamicObject = serde_json::from_value(submission.pod.clone())?;
     let what = format!("pod {namespace}/{}", pod.metadata.name.as_deref().unwrap_or_default());
     let params = PostParams { dry_run: true, ..PostParams::default() };

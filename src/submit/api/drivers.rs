@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use futures::stream::{Stream, StreamExt, select_all};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Preconditions, PropagationPolicy};
-use kube::core::ApiResource;
 
 use crate::submission::{DriverStatus, Names, SubmissionId};
 use usher_kube::request::{Error, Permission, Result, retried, retried_noting};
 use usher_kube::stream::{self, Event};
-use usher_kube::view::{View, Viewed, resource};
+use usher_kube::view::{View, Viewed, pods};
 use usher_spark::labels;
 use usher_spark::role::Role;
 
@@ -28,10 +27,6 @@ impl View for DriverStatus {
     fn read(json: &str) -> Option<DriverStatus> {
         DriverStatus::read(json)
     }
-}
-
-fn pods() -> ApiResource {
-    resource("", "v1", "Pod", "pods")
 }
 
 fn api(client: &kube::Client, namespace: Option<&str>) -> Api<Viewed<DriverStatus>> {

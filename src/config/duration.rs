@@ -11,16 +11,9 @@ pub(super) const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 /// A length of time such as `180s`, `5m`, `1h30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(try_from = "String")]
-pub struct Span(pub Duration);
+pub(crate) struct DurationText(pub Duration);
 
-impl Span {
-    /// Whole seconds.
-    pub const fn secs(secs: u64) -> Span {
-        Span(Duration::from_secs(secs))
-    }
-}
-
-impl FromStr for Span {
+impl FromStr for DurationText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -38,18 +31,18 @@ impl FromStr for Span {
             rest.parse().map_err(|_| expected())?
         };
         let rest = Duration::try_from(parsed).map_err(|_| expected())?;
-        Ok(Span(Duration::from_secs(days.saturating_mul(86_400)).saturating_add(rest)))
+        Ok(DurationText(Duration::from_secs(days.saturating_mul(86_400)).saturating_add(rest)))
     }
 }
 
-impl TryFrom<String> for Span {
+impl TryFrom<String> for DurationText {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }
 
-impl schemars::JsonSchema for Span {
+impl schemars::JsonSchema for DurationText {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Span".into()
     }
@@ -63,16 +56,20 @@ impl schemars::JsonSchema for Span {
 mod tests {
     use super::*;
 
+    fn seconds(seconds: u64) -> DurationText {
+        DurationText(Duration::from_secs(seconds))
+    }
+
     #[test]
     fn duration_requires_number_and_unit() {
-        assert_eq!("180s".parse(), Ok(Span::secs(180)));
-        assert_eq!("5m".parse(), Ok(Span::secs(300)));
-        assert_eq!("1h30m".parse(), Ok(Span::secs(5400)));
-        assert_eq!("7d".parse(), Ok(Span::secs(7 * 86_400)));
-        assert_eq!("1d12h".parse(), Ok(Span::secs(36 * 3600)));
-        assert_eq!("100ms".parse::<Span>().unwrap().0, Duration::from_millis(100));
+        assert_eq!("180s".parse(), Ok(seconds(180)));
+        assert_eq!("5m".parse(), Ok(seconds(300)));
+        assert_eq!("1h30m".parse(), Ok(seconds(5400)));
+        assert_eq!("7d".parse(), Ok(seconds(7 * 86_400)));
+        assert_eq!("1d12h".parse(), Ok(seconds(36 * 3600)));
+        assert_eq!("100ms".parse::<DurationText>().unwrap().0, Duration::from_millis(100));
         for bad in ["", "5", "soon", "-5m", "d", "-1d", "1.5d", "99999999999999999999d", "1dd"] {
-            assert!(bad.parse::<Span>().unwrap_err().contains("expected a value such as"), "{bad}");
+            assert!(bad.parse::<DurationText>().unwrap_err().contains("expected a value such as"), "{bad}");
         }
     }
 }
