@@ -23,7 +23,7 @@ impl Pattern {
 
     /// The longest text that matches, in characters. The time of a match is the product of the lengths, and the longest name, that of a
     /// queue in an annotation, is a tenant's.
-    pub(crate) const MAX_MATCHED: usize = 4096;
+    pub const MAX_MATCHED: usize = 4096;
 
     /// Whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
