@@ -126,7 +126,7 @@ impl Attacker {
         let (request, count) = ((!request.is_empty()).then(|| request.into()), Arc::new(AtomicUsize::new(0)));
         let counted = count.clone();
         std::thread::spawn(move || {
-            usher_net::runtime::background::lower_priority();
+            usher_runtime::background::lower_priority();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(attack(dialer, request, counted));
         });

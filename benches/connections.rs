@@ -34,7 +34,7 @@ use open_loop::{ATTACKER, Dialer, Latencies, Stream, at, measure, review};
 use support::cluster::{Cluster, eventually};
 use support::process::{Process, get};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use usher_net::runtime::descriptors;
+use usher_runtime::descriptors;
 
 const IDLE: usize = 7_000;
 const TRICKLING: usize = 3_000;

@@ -15,8 +15,8 @@
 use std::time::Instant;
 
 use futures::future::try_join_all;
-use usher_net::runtime::random;
-use usher_net::runtime::shutdown::Interrupt;
+use usher_runtime::random;
+use usher_runtime::shutdown::Interrupt;
 use usher_sandbox::{Options, Sandbox};
 use usher_spark::version::SparkVersion;
 use usher_submit::api::create;

@@ -141,7 +141,7 @@ def edits_of(groups):
                 expected = {"file", "old", "new"} | ({"what"} if number == 0 else set())
                 if set(edit) != expected or not all(isinstance(value, str) for value in edit.values()):
                     raise Failed(f"{BUGS}: edit {number + 1} of {bug} has {sorted(edit)}, expected texts {sorted(expected)}")
-                if not re.match("src/(?!net/)[a-z]+/", edit["file"]) or edit["file"].startswith(PROGRAM):
+                if not re.match("src/(?!(net|runtime)/)[a-z]+/", edit["file"]) or edit["file"].startswith(PROGRAM):
                     raise Failed(f"{BUGS}: {bug}: {edit['file']} is no file of a library that uses usher-spark, expected src/CRATE/…")
                 by_file.setdefault(edit["file"], []).append({"bug": bug, **edit})
             bugs[group][bug] = edits[0]["what"]

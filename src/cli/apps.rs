@@ -10,8 +10,8 @@ use super::driver_table::painted;
 use super::live::{self, LiveView};
 use super::output::{OK, Output, aligned, block_on, failed, has_colors, one_line, size};
 use super::query::{Found, Source};
-use usher_net::runtime::clock;
 use usher_report::views::{self, AppReport, AppStatus};
+use usher_runtime::clock;
 use usher_spark::text::{first_line, squeezed};
 use usher_spark::time::{self, ago};
 

@@ -1,7 +1,7 @@
 //! The table of drivers that `status` and `watch` show.
 
 use super::output::{aligned, one_line};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::text::first_line;
 use usher_spark::time::ago;
 use usher_submit::submission::DriverStatus;

@@ -11,8 +11,8 @@ use super::api_server::Connection;
 use super::drivers::{Which, candidate, find, missing};
 use super::output::{FAILED, INTERRUPTED, OK, UNREADABLE, block_on, failed, one_line, plain, unreadable, wrong};
 use super::spark_compatible;
-use usher_net::runtime::clock;
-use usher_net::runtime::shutdown::Interrupt;
+use usher_runtime::clock;
+use usher_runtime::shutdown::Interrupt;
 use usher_submit::api::drivers::{Seen, Selection, delete_all};
 use usher_submit::submission::{DriverStatus, SubmissionId, Tracker};
 

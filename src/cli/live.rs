@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::output::{OK, failed, is_screen, plain, size};
-use usher_net::runtime::clock;
-use usher_net::runtime::shutdown::Signals;
+use usher_runtime::clock;
+use usher_runtime::shutdown::Signals;
 use usher_spark::text::first_line;
 
 /// What is shown.

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::output::{self, FAILED, OK, Output, block_on, failed, narrowed, plain, report_line};
 use super::query::{Found, Source};
-use usher_net::runtime::clock;
 use usher_report::views::{self, NodeReport, NodesReport};
+use usher_runtime::clock;
 use usher_spark::time::Now;
 use usher_spark::time::ago;
 

@@ -11,7 +11,7 @@ use object_store::{ObjectStoreExt, RetryConfig};
 use tokio::io::AsyncWriteExt;
 
 use usher_kube::client::Brief;
-use usher_net::runtime::shutdown::Interrupt;
+use usher_runtime::shutdown::Interrupt;
 use usher_submit::{S3Settings, SparkConf, s3_location};
 
 /// How long a request is tried again.

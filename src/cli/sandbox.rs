@@ -9,9 +9,9 @@ use anyhow::Context;
 
 use super::output::{OK, block_on, failed};
 use super::trial;
-use usher_net::runtime::files;
-use usher_net::runtime::shutdown::Signals;
 use usher_net::telemetry::log;
+use usher_runtime::files;
+use usher_runtime::shutdown::Signals;
 use usher_sandbox::{Options, Pods, Sandbox, Version};
 use usher_server::app::{App, ConfigSource};
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use usher_net::runtime::shutdown::Interrupt;
+use usher_runtime::shutdown::Interrupt;
 use usher_submit::{SparkConf, Upload};
 
 /// Bytes that are copied between two checks for an interruption.

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use super::drivers::{Which, candidate, find, missing};
 use super::follow::{Ended, Follow, Form};
 use super::output::{FAILED, INTERRUPTED, Output, block_on, failed, is_screen, one_line, unreadable, wrong};
-use usher_net::runtime::clock;
-use usher_net::runtime::shutdown::Interrupt;
+use usher_runtime::clock;
+use usher_runtime::shutdown::Interrupt;
 use usher_submit::api::drivers::Found;
 use usher_submit::submission::{DriverStatus, SubmissionId};
 

@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use super::output::{FAILED, OK, Output, UNREADABLE, block_on, failed, plain, report_line};
 use super::query::{Found, Source};
 use super::timeline::{self, Screen};
-use usher_net::runtime::clock;
 use usher_report::views::{
     self, AppReport, DriverViewReport, ExecutorReport, ExitReport, HistoryEntry, HistoryReport, Lacking, Of, Timeline,
     WhyReport,
 };
+use usher_runtime::clock;
 use usher_spark::text::capitalized;
 use usher_spark::time::ago;
 use usher_submit::submission::{Names, SubmissionId};

@@ -20,6 +20,11 @@ pub(crate) const API_VERSION: &str = "spark-usher.io/v1alpha1";
 /// The `kind` of the file.
 pub(crate) const KIND: &str = "PolicyFile";
 
+/// The JSON Schema of the file, for editors and CI.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(PolicyFile).to_value()
+}
+
 /// The whole file.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

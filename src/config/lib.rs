@@ -11,10 +11,6 @@ mod parse;
 mod recovery;
 mod wrong;
 
+pub use file::schema;
 pub use load::{Config, Settings, every_error, from_text};
 pub use wrong::{BadConfig, Wrong};
-
-/// The JSON Schema of the file, for editors and CI.
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(file::PolicyFile).to_value()
-}

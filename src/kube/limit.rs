@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 
 /// Requests per second, and the burst after an idle time.
 #[derive(Clone, Copy, Debug, PartialEq)]

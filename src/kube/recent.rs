@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn message_about_an_object_is_due_once_a_minute() {
-        let (messages, now) = (OncePerMinute::default(), usher_net::runtime::clock::instant());
+        let (messages, now) = (OncePerMinute::default(), usher_runtime::clock::instant());
         let due: Vec<u64> = (0..180).filter(|at| messages.is_due("a", now + Duration::from_secs(*at))).collect();
         assert_eq!(due, [0, 60, 120]);
         assert!(messages.is_due("b", now));

@@ -258,7 +258,7 @@ mod tests {
     async fn transient_errors_are_tried_again_after_the_pause_that_was_asked_for() {
         use std::sync::atomic::{AtomicU32, Ordering};
         for (code, seconds, expected) in [(429, 3, Some(9)), (503, 0, Some(0)), (500, 60, Some(30)), (422, 0, None)] {
-            let (sent, begun) = (AtomicU32::new(0), usher_net::runtime::clock::instant());
+            let (sent, begun) = (AtomicU32::new(0), usher_runtime::clock::instant());
             let outcome: Result<()> = retried(Duration::from_secs(1), async || {
                 sent.fetch_add(1, Ordering::Relaxed);
                 let details = serde_json::from_value(serde_json::json!({"retryAfterSeconds": seconds})).unwrap();
@@ -266,7 +266,7 @@ mod tests {
             })
             .await;
             assert!(outcome.is_err());
-            let took = (usher_net::runtime::clock::instant() - begun).as_secs();
+            let took = (usher_runtime::clock::instant() - begun).as_secs();
             assert_eq!(sent.into_inner(), if expected.is_some() { ATTEMPTS } else { 1 }, "{code}");
             assert!(expected.is_none_or(|least| (least..least + 3).contains(&took)), "{code}: {took} s");
         }

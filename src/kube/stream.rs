@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::client::Brief;
-use usher_net::runtime::{clock, random};
+use usher_runtime::{clock, random};
 
 /// A watch that is open for so long without an error works, also if nothing happens.
 pub const STEADY: Duration = Duration::from_secs(10);

@@ -204,7 +204,7 @@ async fn call(
     warnings: &mut Warnings,
 ) -> Result<Option<Value>> {
     let name = text(hook, &["name"]);
-    let uid = usher_net::runtime::random::uuid();
+    let uid = usher_runtime::random::uuid();
     let review = review(attributes, &uid, object, old);
     let timeout = Duration::from_secs(at(hook, &["timeoutSeconds"]).and_then(Value::as_u64).unwrap_or(10));
     let config = at(hook, &["clientConfig"]).cloned().unwrap_or_default();

@@ -18,7 +18,7 @@ use super::selector::Filter;
 use super::state::{Api, Warnings, item_text, present};
 use super::store::Stored;
 use super::{discovery, log, openapi, portforward, proxy, rbac, special, table, watch};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::{set, text};
 
 /// Maximum size of a body, as in kube-apiserver.

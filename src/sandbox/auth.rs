@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::error::{ApiError, Result};
 use super::resource::Collection;
 use super::store::Store;
-use usher_net::runtime::random::{hex as random_hex, uuid as random_uuid};
+use usher_runtime::random::{hex as random_hex, uuid as random_uuid};
 use usher_spark::json;
 
 /// An authenticated user.

@@ -13,7 +13,7 @@ use super::resource::Resource;
 use super::selector::Filter;
 use super::state::{Api, Warnings, in_version, present};
 use super::store::{Stored, TRIES};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::{at, list, list_mut, set, text};
 use usher_spark::time::whole_second;
 

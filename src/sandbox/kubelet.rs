@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::resource::{Collection, Resource};
 use super::state::Api;
 use super::store::Stored;
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::{at, list, set, text};
 
 /// Annotation: the pod's containers exit with this code after this time, `CODE@AFTER`, such as `0@5s` or `137@200ms`.

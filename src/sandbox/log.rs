@@ -15,7 +15,7 @@ use super::request::{Request, Verb};
 use super::respond::plain;
 use super::state::Api;
 use super::store::Key;
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::{at, list, text};
 
 /// Annotation: what the pod's containers write, a line every 50 ms. A container that exits writes the rest immediately.

@@ -16,7 +16,7 @@ use super::special::bind;
 use super::state::Api;
 use super::store::{Key, Stored};
 use usher_core::snapshot::group_size;
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::{at, entries, list, list_mut, text};
 use usher_spark::node_terms::{Term, Work};
 use usher_spark::quantity::Quantity;

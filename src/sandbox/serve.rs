@@ -20,12 +20,12 @@ use super::write::install;
 use super::{garbage, kubelet, scheduler};
 use usher_net::listener::metrics::HandshakeMetrics;
 use usher_net::listener::server::{self, Deadlines, Listener, Shutdown};
-use usher_net::runtime::clock;
-use usher_net::runtime::supervise::Supervisor;
 use usher_net::telemetry::registry;
 use usher_net::tls::ca::Authority;
 use usher_net::tls::load::load;
 use usher_net::tls::serving::Serving;
+use usher_runtime::clock;
+use usher_runtime::supervise::Supervisor;
 
 /// The Kubernetes release to simulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

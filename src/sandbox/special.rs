@@ -12,7 +12,7 @@ use super::patch::parse_body;
 use super::rbac;
 use super::request::{Request, Verb};
 use super::state::{Api, Warnings, present};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::{at, list, list_mut, set, text};
 
 /// Answers a subresource. `None` if it is read or written as the object itself (`status`).

@@ -19,7 +19,7 @@ use super::selector::Filter;
 use super::state::{Api, in_version, present, present_text};
 use super::store::{Change, Happened, Stored};
 use super::table;
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::{set, text};
 
 /// Timeout without `timeoutSeconds`: the minimum that API servers use.

@@ -13,8 +13,8 @@ use super::resource::Resource;
 use super::state::{Api, Warnings, in_version, present};
 use super::store::{Stored, TRIES};
 use super::{crd, defaults, events, plugins, validate};
-use usher_net::runtime::clock;
-use usher_net::runtime::random::uuid;
+use usher_runtime::clock;
+use usher_runtime::random::uuid;
 use usher_spark::json::{at, list, remove, set, text};
 use usher_spark::time::whole_second;
 

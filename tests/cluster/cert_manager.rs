@@ -23,8 +23,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 use usher_core::manifests::webhooks;
-use usher_net::runtime::clock;
 use usher_net::tls::rotation::verifies;
+use usher_runtime::clock;
 use usher_server::app::{App, CertificateSource};
 
 /// The name by which API servers call the chart's Service.

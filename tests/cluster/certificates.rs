@@ -15,9 +15,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use usher_core::manifests::webhooks;
-use usher_net::runtime::clock;
 use usher_net::tls::ca::Authority;
 use usher_net::tls::rotation::{Lifetimes, verifies};
+use usher_runtime::clock;
 use usher_server::app::{App, CertificateSource};
 use usher_server::cluster::certificates::Managed;
 

@@ -3,10 +3,11 @@
 //! The `cel` crate evaluates the conditions and the owner. A real kube-apiserver, if `KUBEBUILDER_ASSETS` is set, checks what the
 //! crate cannot: the JSONPatch literal, and that an API server accepts the policy.
 
+use crate::support::admission_policy;
 use crate::support::attackers::{self, attackers};
 use crate::support::cluster::{Cluster, eventually};
 use crate::support::*;
-use cel::{Context, Program};
+use cel::Context;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use usher_core::annotations::{MetadataField, Override};
@@ -34,15 +35,12 @@ fn volcano() -> Policies {
 }
 
 fn context(review: &Value) -> Context<'static, 'static> {
-    let mut context = Context::default();
-    context.add_variable("object", review["request"]["object"].clone()).unwrap();
-    context.add_variable("request", review["request"].clone()).unwrap();
-    context
+    let request = &review["request"];
+    admission_policy::context([("object", request["object"].clone()), ("request", request.clone())])
 }
 
-fn eval(expression: &str, review: &Value) -> Result<Value, String> {
-    let program = Program::compile(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
-    let value = program.execute(&context(review)).map_err(|error| error.to_string())?;
+fn eval(expression: &str, context: &Context<'_, '_>) -> Result<Value, String> {
+    let value = admission_policy::program(expression).execute(context).map_err(|error| error.to_string())?;
     Ok(value.json().unwrap())
 }
 
@@ -55,12 +53,14 @@ fn holds(policy: &Value, review: &Value) -> bool {
         return false;
     }
     let conditions = policy["spec"]["matchConditions"].as_array().unwrap();
-    conditions.iter().all(|condition| eval(condition["expression"].as_str().unwrap(), review) == Ok(json!(true)))
+    let context = context(review);
+    conditions.iter().all(|condition| eval(condition["expression"].as_str().unwrap(), &context) == Ok(json!(true)))
 }
 
 /// The owner that the fallback policy sets.
 fn owner(policy: &Value, review: &Value) -> Option<Value> {
-    holds(policy, review).then(|| eval(policy["spec"]["variables"][0]["expression"].as_str().unwrap(), review).unwrap())
+    let expression = policy["spec"]["variables"][0]["expression"].as_str().unwrap();
+    holds(policy, review).then(|| eval(expression, &context(review)).unwrap())
 }
 
 /// The owner that the webhook adds without a snapshot, and its reasons.

@@ -514,7 +514,7 @@ async fn webhook_of_service_is_called_through_endpoints_by_service_name() {
     let error = create("b").await.unwrap_err().to_string();
     assert!(error.contains("certificate"), "its certificate is for localhost: {error}");
     let pair = hook.endpoint.authority.serve(&[&format!("hook.{namespace}.svc")], &[]).unwrap();
-    let now = usher_net::runtime::clock::now();
+    let now = usher_runtime::clock::now();
     let fitting = usher_net::tls::load::load(pair.certificate.as_bytes(), pair.key.as_bytes(), now).unwrap();
     hook.endpoint.serving.replace(fitting);
     assert_eq!(create("c").await.unwrap().data.unwrap()["through"], "service");

@@ -82,7 +82,7 @@ async fn gang_that_volcano_does_not_enqueue_is_explained_by_the_event_on_its_pod
         executor(1).annotation("spark-usher.io/by", "batch/volcano").annotation("scheduling.k8s.io/group-name", "g");
     application(&cluster, member).await;
     let refused = "resource in cluster is overused: overused cpu";
-    let now = usher_spark::time::whole_second(usher_net::runtime::clock::now()).to_string();
+    let now = usher_spark::time::whole_second(usher_runtime::clock::now()).to_string();
     for (name, message) in [
         ("g.1", "1/3 tasks in gang unschedulable: pod group is not ready, 1 Pending, 3 minAvailable"),
         ("g.2", refused),
@@ -123,7 +123,7 @@ async fn pod_group_that_is_refused_is_an_event_on_the_driver_and_a_line_of_why()
     eventually("an Event on the driver says it", async || cluster.has_event("nb-driver", "GroupRefused").await).await;
     let report = || -> Value {
         let history = usher_report::views::History::default();
-        let now = usher_net::runtime::clock::now();
+        let now = usher_runtime::clock::now();
         serde_json::to_value(usher_report::views::apps(&app.snapshot(), &history, None, now)).unwrap()
     };
     let says = |text: &str| text.contains("the API server refused PodGroup") && text.contains("injected fault");

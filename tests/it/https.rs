@@ -333,7 +333,7 @@ async fn new_certificate_is_served_while_old_connections_continue() {
     let mut old = endpoint.connect().await;
     one_request(&mut old).await.unwrap();
     let pair = endpoint.authority.serve(&["localhost", "renewed"], &["127.0.0.1".parse().unwrap()]).unwrap();
-    let now = usher_net::runtime::clock::now();
+    let now = usher_runtime::clock::now();
     endpoint
         .serving
         .replace(usher_net::tls::load::load(pair.certificate.as_bytes(), pair.key.as_bytes(), now).unwrap());

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use usher_net::listener::capacity::{Capacities, Capacity};
 use usher_net::listener::metrics::ListenersMetrics;
 use usher_net::listener::server::{Deadlines, Listener, Shutdown, serve_plain};
-use usher_net::runtime::ready::Readiness;
 use usher_net::telemetry::registry::Registry;
+use usher_runtime::ready::Readiness;
 use usher_server::http::admin;
 
 /// The metrics port with a page of this many series. It runs until the token is cancelled.

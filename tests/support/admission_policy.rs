@@ -2,12 +2,15 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
-use std::sync::{Arc, LazyLock};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
 
+use cel::extractors::This;
 use cel::{Context, Env, Program};
 use hyper::http::{HeaderName, HeaderValue};
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::ApiResource;
+use regex::Regex;
 use serde_json::{Value, json};
 use usher_core::manifests::creator_policy;
 use usher_core::manifests::object::{VALIDATING, VALIDATING_BINDING};
@@ -16,15 +19,49 @@ use super::PodBuilder;
 use super::cluster::Cluster;
 
 /// The API server's environment has the extension for strings, too.
-pub static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     env.add_extension(cel::extensions::strings).unwrap();
     Arc::new(env)
 });
 
+/// The value for a key, made once in this process.
+fn once<T: Clone>(made: &Mutex<HashMap<String, T>>, key: &str, make: impl FnOnce() -> T) -> T {
+    let found = made.lock().unwrap().get(key).cloned();
+    found.unwrap_or_else(|| {
+        let value = make();
+        made.lock().unwrap().insert(key.to_owned(), value.clone());
+        value
+    })
+}
+
+/// A compiled expression. It must be valid.
+pub fn program(expression: &str) -> Arc<Program> {
+    static PROGRAMS: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
+    once(&PROGRAMS, expression, || {
+        // The crate's own `matches` compiles its pattern at every call, which takes longer than everything else.
+        let text = expression.replace(".matches(", ".matchesCompiled(");
+        Arc::new(ENV.compile(&text).unwrap_or_else(|error| panic!("{expression}: {error}")))
+    })
+}
+
+/// A context with these variables, for what [`program`] compiles.
+pub fn context<'n>(variables: impl IntoIterator<Item = (&'n str, Value)>) -> Context<'static, 'static> {
+    static PATTERNS: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
+    let mut context = Context::with_env(Arc::clone(&ENV));
+    let matches = |This(text): This<Arc<String>>, pattern: Arc<String>| {
+        once(&PATTERNS, &pattern, || Regex::new(&pattern).unwrap()).is_match(&text)
+    };
+    context.add_function("matchesCompiled", matches).unwrap();
+    for (name, value) in variables {
+        context.add_variable(name, value).unwrap();
+    }
+    context
+}
+
 /// A policy with compiled expressions, and the actions of its binding.
 pub struct Compiled {
-    programs: Vec<(&'static str, String, Program)>,
+    programs: Vec<(&'static str, String, Arc<Program>)>,
     constraints: Value,
     pub actions: Vec<String>,
 }
@@ -51,7 +88,7 @@ pub fn compiled(manifests: &[Value]) -> Vec<Compiled> {
     pairs.collect()
 }
 
-fn programs(spec: &Value) -> Vec<(&'static str, String, Program)> {
+fn programs(spec: &Value) -> Vec<(&'static str, String, Arc<Program>)> {
     let mut out = Vec::new();
     for (kind, list, name, expression) in [
         ("condition", "matchConditions", "name", "expression"),
@@ -63,9 +100,7 @@ fn programs(spec: &Value) -> Vec<(&'static str, String, Program)> {
         for one in spec[list].as_array().into_iter().flatten() {
             // Each is a separate variable here, which is cheaper than a growing map.
             let text = one[expression].as_str().unwrap().replace("variables.", "variables_");
-            let name = one[name].as_str().unwrap().to_owned();
-            let program = ENV.compile(&text).unwrap_or_else(|error| panic!("{name}: {text}: {error}"));
-            out.push((kind, name, program));
+            out.push((kind, one[name].as_str().unwrap().to_owned(), program(&text)));
         }
     }
     out
@@ -99,12 +134,12 @@ impl Compiled {
         if !self.selects(request) {
             return Vec::new();
         }
-        let mut context = Context::with_env(Arc::clone(&ENV));
-        context.add_variable("object", request["object"].clone()).unwrap();
-        context.add_variable("oldObject", request["oldObject"].clone()).unwrap();
-        context.add_variable("request", request.clone()).unwrap();
-        let namespace = json!({"metadata": {"name": request["namespace"], "labels": namespace_labels}});
-        context.add_variable("namespaceObject", namespace).unwrap();
+        let mut context = context([
+            ("object", request["object"].clone()),
+            ("oldObject", request["oldObject"].clone()),
+            ("request", request.clone()),
+            ("namespaceObject", json!({"metadata": {"name": request["namespace"], "labels": namespace_labels}})),
+        ]);
         // One for each validation, and its message.
         let (mut held, mut messages) = (Vec::new(), Vec::new());
         for (kind, name, program) in &self.programs {

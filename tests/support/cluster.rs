@@ -22,9 +22,9 @@ use usher_core::annotations;
 use usher_core::manifests::{creator_policy, webhooks};
 use usher_kube::client::Cluster as Connection;
 use usher_net::listener::capacity::Capacities;
-use usher_net::runtime::clock;
 use usher_net::tls::ca::Authority;
 use usher_net::tls::load::load;
+use usher_runtime::clock;
 use usher_sandbox::{Options, Pods, Sandbox};
 use usher_server::app::{App, CertificateSource, ConfigSource, Options as AppOptions};
 use usher_server::cluster::lease::Election;
@@ -196,7 +196,7 @@ impl Cluster {
                 (Kind::Real(real), client, has_garbage_collector)
             }
         };
-        let namespace = format!("t-{}", usher_net::runtime::random::hex(4));
+        let namespace = format!("t-{}", usher_runtime::random::hex(4));
         let cluster = Cluster { kind, client, namespace, has_garbage_collector, folder };
         let namespace = cluster.namespace.clone();
         cluster.add_namespace(&namespace).await;

@@ -43,7 +43,7 @@ use usher_core::gang;
 use usher_core::policy::{Match, Pattern, Policies, Policy, SchedulerChoice};
 use usher_core::signature::{Key, SECRET_LEN};
 use usher_core::snapshot::{Group, Namespace, Node, ObservedPod, PodChange, RelatedChange, Snapshot, Watched};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::pod::Pod;
 
 pub const APP: &str = "spark-5ce218ea51d24d51bcb1500360dfa682";

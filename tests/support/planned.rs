@@ -17,7 +17,7 @@ use usher_core::recovery::budget::DeletionBudget;
 use usher_core::snapshot::{
     Conf, Group, ObservedPod, Owner, PodChange, ReferencedPod, RelatedChange, ServedApis, Snapshot, Watched,
 };
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::conf::AppConf;
 use usher_spark::ids::{AppKey, PodKey};
 use usher_spark::time::Now;

@@ -20,9 +20,9 @@ use report::{CheckOutcome, Side};
 use run::Stage;
 use scenario::Scenario;
 use usher_core::ownership::resolve::DriverSource;
-use usher_net::runtime::clock;
-use usher_net::runtime::shutdown::Signals;
 use usher_net::telemetry::log;
+use usher_runtime::clock;
+use usher_runtime::shutdown::Signals;
 use usher_sandbox::Sandbox;
 use usher_server::app::{App, ConfigSource};
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::scenario::{Scenario, with_owner};
 use usher_kube::view::resource;
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_sandbox::Sandbox;
 use usher_spark::json::{controller, set, text};
 use usher_spark::labels;

@@ -481,7 +481,7 @@ pub(super) async fn served(client: &Client) -> kube::Result<Vec<String>> {
 
 /// Creates an executor by dry run.
 async fn trial(client: &Client, namespace: &str) -> Found<Trial> {
-    let name = format!("spark-usher-doctor-{}", usher_net::runtime::random::hex(4));
+    let name = format!("spark-usher-doctor-{}", usher_runtime::random::hex(4));
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "labels": {

@@ -21,7 +21,7 @@ use gather::{Facts, Part};
 use target::Target;
 use usher_core::manifests::rbac::{self, Named, Scope};
 use usher_kube::client::{self, Brief};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio_util::sync::CancellationToken;
 use x509_parser::extensions::GeneralName;
 
-use crate::runtime::files::Watched;
+use usher_runtime::files::Watched;
 
 /// A client CA that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::clients::Clients;
 use super::load::{BadCertificate, Certificate, load};
-use crate::runtime::clock;
-use crate::runtime::files::Watched;
+use usher_runtime::clock;
+use usher_runtime::files::Watched;
 
 /// The current serving certificate; while there is none, handshakes fail. New handshakes use a new one immediately; open
 /// connections keep theirs.

@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use super::metrics::{FileMetrics, Metrics};
 use crate::cluster::certificates::{self, Managed};
 use crate::cluster::lease::LeadershipReceiver;
-use usher_net::runtime::ready::Latch;
-use usher_net::runtime::supervise::Supervisor;
 use usher_net::tls::clients::{BadClientCa, ClientCaFile, Clients};
 use usher_net::tls::load::Certificate;
 use usher_net::tls::serving::{Files, Serving};
+use usher_runtime::ready::Latch;
+use usher_runtime::supervise::Supervisor;
 
 /// The source of the serving certificate.
 #[derive(Clone, Debug)]

@@ -36,10 +36,10 @@ use usher_kube::client::Cluster;
 use usher_kube::limit::Rate;
 use usher_net::listener::capacity::Capacities;
 use usher_net::listener::server::{self, Deadlines, Listener, Shutdown};
-use usher_net::runtime::isolated;
-use usher_net::runtime::ready::Readiness;
-use usher_net::runtime::supervise::Supervisor;
 use usher_report::ui::Links;
+use usher_runtime::isolated;
+use usher_runtime::ready::Readiness;
+use usher_runtime::supervise::Supervisor;
 
 /// The options of the process.
 #[derive(Clone)]

@@ -132,7 +132,7 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use usher_net::runtime::clock;
+    use usher_runtime::clock;
 
     /// The requests that were sent, those that wait for their response, and the most of these at the same time.
     #[derive(Default)]

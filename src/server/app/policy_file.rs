@@ -11,8 +11,8 @@ use super::metrics::FileMetrics;
 use super::reload::{Reloader, Removed};
 use usher_config::{BadConfig, Config};
 use usher_core::policy::{Policies, deletions};
-use usher_net::runtime::clock;
-use usher_net::runtime::supervise::Supervisor;
+use usher_runtime::clock;
+use usher_runtime::supervise::Supervisor;
 
 /// The source of the policies.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use usher_config::{BadConfig, Config, from_text};
 use usher_core::policy::{Policies, Policy, Validate};
-use usher_net::runtime::files::Watched;
+use usher_runtime::files::Watched;
 
 /// How far apart the two reads are that must agree.
 const AT_REST: Duration = Duration::from_secs(1);

@@ -11,9 +11,9 @@ use crate::cluster::replica::Replica;
 use crate::http::debug::DebugState;
 use crate::http::ui::UiState;
 use usher_core::policy::{Policies, deletions};
-use usher_net::runtime::clock;
 use usher_net::tls::serving::Serving;
 use usher_report::ui::{Links, ReplicaReport};
+use usher_runtime::clock;
 use usher_spark::time::whole_second;
 
 /// The parts of this replica that are shown.

@@ -38,7 +38,7 @@ use usher_kube::limit::{Limiter, Priority};
 use usher_kube::recent::Recent;
 use usher_kube::request::{Error, Result, call};
 use usher_kube::view::{Viewed, pods};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::hash::hash_of;
 use usher_spark::ids::{AppKey, PodIdentity, PodKey};
 use usher_spark::labels;

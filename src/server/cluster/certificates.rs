@@ -24,9 +24,9 @@ use usher_core::annotations;
 use usher_kube::client::Brief;
 use usher_kube::request::{self, Error, call};
 use usher_kube::view::resource;
-use usher_net::runtime::{clock, random};
 use usher_net::tls::load::{BadCertificate, Certificate, load};
 use usher_net::tls::rotation::{self, Lifetimes, Step, StoredCertificates};
+use usher_runtime::{clock, random};
 
 /// Timeout of a round.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -33,11 +33,11 @@ use usher_core::snapshot::{
 };
 use usher_kube::client::Cluster;
 use usher_kube::limit::{Limiter, Priority, Rate};
-use usher_net::runtime::clock;
-use usher_net::runtime::ready::Latch;
-use usher_net::runtime::supervise::Supervisor;
 use usher_net::telemetry::registry::to_gauge;
 use usher_report::views::History;
+use usher_runtime::clock;
+use usher_runtime::ready::Latch;
+use usher_runtime::supervise::Supervisor;
 use usher_spark::state::ExecutorPodState;
 use usher_spark::time::Now;
 

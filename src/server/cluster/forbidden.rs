@@ -54,7 +54,7 @@ impl Forbidden {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use usher_net::runtime::clock;
+    use usher_runtime::clock;
 
     #[test]
     fn forbidden_action_backs_off_per_action_and_namespace() {

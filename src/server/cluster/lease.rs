@@ -25,7 +25,7 @@ use usher_core::leader::{DEFERENCE, LeaderState, LeaseRecord, Observed, Step, ma
 use usher_core::lifecycle::checkpoint::{Checkpoint, FoundCheckpoint};
 use usher_kube::client::Brief;
 use usher_kube::request::{Error, Result, call};
-use usher_net::runtime::{clock, random};
+use usher_runtime::{clock, random};
 
 /// The configuration of the election.
 #[derive(Clone, Debug)]

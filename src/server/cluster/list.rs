@@ -18,8 +18,8 @@ use usher_core::policy::{NodeSettings, Policies};
 use usher_core::snapshot::{Notify, ObservedPod, PodChange, Snapshot, Store};
 use usher_kube::request::pages;
 use usher_kube::view::{Viewed, pods, resource};
-use usher_net::runtime::clock;
 use usher_report::views::History;
+use usher_runtime::clock;
 use usher_spark::labels;
 use usher_spark::time::Now;
 

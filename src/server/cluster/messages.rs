@@ -7,7 +7,7 @@ use usher_core::gang::{GangScheduler, MessagesOn, messages};
 use usher_core::snapshot::SchedulerMessages;
 use usher_kube::request::{Result, pages};
 use usher_kube::view::resource;
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::labels;
 
 /// At most this many pages are read, each with this many objects; what is beyond them stays unsaid.

@@ -12,9 +12,9 @@ use prometheus::{IntGaugeVec, Opts};
 use super::replica::Replica;
 use usher_core::leader::LeaderState;
 use usher_core::snapshot::Snapshot;
-use usher_net::runtime::clock;
 use usher_net::telemetry::registry::{Registry, to_gauge};
 use usher_report::views::{self, History, NamespaceNeeds};
+use usher_runtime::clock;
 
 /// The metrics, with the values of one moment: two scrapes at a time do not see each other's.
 struct Gauges {

@@ -16,7 +16,7 @@ use super::metrics::Metrics;
 use super::watch;
 use usher_core::controller::PollResult;
 use usher_core::snapshot::{Listed, Snapshot};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::Items;
 
 /// Timeout of the answer's first byte: an API server builds, and compresses, a large list before it.

@@ -29,8 +29,8 @@ use usher_core::policy::Policies;
 use usher_kube::client::Brief;
 use usher_kube::request::{Error, Result, call};
 use usher_kube::view::resource;
-use usher_net::runtime::clock;
 use usher_net::telemetry::registry::to_gauge;
+use usher_runtime::clock;
 use usher_spark::json::text;
 
 /// The field manager of the policies. No other write of spark-usher has it.

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use prometheus::IntGaugeVec;
 
 use usher_kube::stream::STEADY;
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::time::whole_second;
 
 /// After this time it is said, and again as often: an API server sends the first list in seconds.

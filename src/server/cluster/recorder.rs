@@ -23,7 +23,7 @@ use usher_core::planning::PodEvent;
 use usher_core::reason::{Reason, Severity};
 use usher_kube::recent::Recent;
 use usher_kube::request::{Error, call};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::ids::PodKey;
 use usher_spark::json::text;
 use usher_spark::text::truncated;

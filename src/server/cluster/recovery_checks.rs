@@ -14,7 +14,7 @@ use usher_core::recovery::report::DeletedPod;
 use usher_core::snapshot::ObservedPod;
 use usher_kube::request::Result;
 use usher_kube::view::resource;
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::ids::AppKey;
 use usher_spark::labels;
 

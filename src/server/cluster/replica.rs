@@ -12,9 +12,9 @@ use super::lease::{self, Channels, ElectionState, LeadershipReceiver, Reported};
 use usher_core::controller::Settings;
 use usher_core::leader::LeaderState;
 use usher_core::snapshot::Snapshot;
-use usher_net::runtime::random;
-use usher_net::runtime::supervise::Supervisor;
 use usher_report::views::History;
+use usher_runtime::random;
+use usher_runtime::supervise::Supervisor;
 
 /// A replica that is not started yet. Its outputs can be passed on before the start, and are empty until then.
 #[derive(Debug)]

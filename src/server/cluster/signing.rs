@@ -24,8 +24,8 @@ use usher_core::signature::{Key, SECRET_LEN};
 use usher_core::snapshot::{Change, RelatedChange};
 use usher_kube::client::Brief;
 use usher_kube::request::{Result, call};
-use usher_net::runtime::ready::Latch;
-use usher_net::runtime::{clock, random};
+use usher_runtime::ready::Latch;
+use usher_runtime::{clock, random};
 use usher_spark::time::Now;
 
 /// Timeout of a round.

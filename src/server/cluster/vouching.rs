@@ -157,7 +157,7 @@ pub async fn live(client: &kube::Client, name: &str) -> request::Result<Vec<Valu
 mod tests {
     use super::*;
     use serde_json::json;
-    use usher_net::runtime::clock;
+    use usher_runtime::clock;
 
     const ACCOUNT: &str = "system:serviceaccount:spark-usher:spark-usher";
 

@@ -23,7 +23,7 @@ use usher_core::snapshot::{
 use usher_kube::client::Brief;
 use usher_kube::stream::{self, Event};
 use usher_kube::view::{PriorityClassView, ServiceView, View, Viewed, resource};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::ids::{PodIdentity, PodKey};
 use usher_spark::labels;
 

@@ -11,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
 
-use usher_net::runtime::background::Background;
-use usher_net::runtime::clock;
-use usher_net::runtime::ready::Readiness;
 use usher_net::telemetry::registry::Registry;
+use usher_runtime::background::Background;
+use usher_runtime::clock;
+use usher_runtime::ready::Readiness;
 
 #[derive(Clone)]
 struct Admin {

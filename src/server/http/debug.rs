@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::ui::{self, HostNames, UiState};
 use usher_core::leader::LeaderState;
 use usher_core::snapshot::Snapshot;
-use usher_net::runtime::background::Background;
-use usher_net::runtime::clock;
 use usher_report::views::{self, History};
+use usher_runtime::background::Background;
+use usher_runtime::clock;
 use usher_spark::time::{Now, whole_second};
 
 /// Response header with the state of the replica that answers: `leader`, `follower`, or `no-leader` when there is no

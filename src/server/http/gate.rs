@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 
 /// Bodies up to this size are decided immediately on the thread that read them: the worst takes 0.1 ms (`benches/admission.rs`). A
 /// review of an executor is 10 to 25 kB.

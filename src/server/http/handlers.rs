@@ -13,7 +13,7 @@ use usher_core::ownership::resolve::DriverSource;
 use usher_core::policy::Policies;
 use usher_core::reason::Reason;
 use usher_core::snapshot::{Namespace, Snapshot};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::Pruned;
 use usher_spark::pod::Pod;
 use usher_spark::role::Role;

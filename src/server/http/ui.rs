@@ -26,10 +26,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use usher_core::snapshot::Snapshot;
-use usher_net::runtime::background::Background;
-use usher_net::runtime::clock;
 use usher_report::ui::{self, AppQuery, AppsQuery, Page, ReplicaReport};
 use usher_report::views::{self, AppReport, History};
+use usher_runtime::background::Background;
+use usher_runtime::clock;
 use usher_spark::time::Now;
 
 /// How often an open page is compared with what it should show.

@@ -30,7 +30,7 @@ use usher_core::admission::Operation;
 use usher_core::admission::head::HEAD_LEN;
 use usher_core::reason::Reason;
 use usher_net::listener::Origin;
-use usher_net::runtime::{background, clock};
+use usher_runtime::{background, clock};
 
 /// Deadline without `?timeout=`: the API server's own default.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -14,7 +14,7 @@ use usher_core::gang::QueueObject;
 use usher_core::snapshot::Namespace;
 use usher_kube::request::{Attempts, Error, call, retried};
 use usher_kube::view::{Viewed, pods, resource};
-use usher_net::runtime::shutdown::Interrupt;
+use usher_runtime::shutdown::Interrupt;
 use usher_spark::labels::APP_SELECTOR;
 
 /// Timeout of a request.

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing_subscriber::layer::SubscriberExt;
 use usher_core::policy::Lifecycle;
-use usher_net::runtime::{clock, random};
+use usher_runtime::{clock, random};
 
 /// Runs one history; returns its violations and the history.
 pub fn run_history(seed: u64) -> (Vec<String>, Vec<String>) {

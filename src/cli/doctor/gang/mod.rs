@@ -27,8 +27,8 @@ use super::finding::{Finding, Grade};
 use crate::cli::output::{FAILED, OK, Output, block_on, failed};
 use usher_core::gang::GangScheduler;
 use usher_kube::client;
-use usher_net::runtime::random;
-use usher_net::runtime::shutdown::Signals;
+use usher_runtime::random;
+use usher_runtime::shutdown::Signals;
 
 use super::finding;
 use super::target::Target;

@@ -7,7 +7,7 @@ use super::observation::{self, Observation};
 use super::plan::{MEMBERS, Scenario};
 use super::stage::{Driver, Reached, Stage, Stop};
 use super::table::{CheckVerdict, Row, Seen};
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 
 const ALL: usize = MEMBERS as usize;
 

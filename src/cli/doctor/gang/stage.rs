@@ -18,7 +18,7 @@ use super::table::Seen;
 use usher_core::annotations;
 use usher_kube::client::{Brief, by_token};
 use usher_kube::view::resource;
-use usher_net::runtime::clock;
+use usher_runtime::clock;
 use usher_spark::json::{at, text};
 use usher_spark::labels;
 

@@ -13,10 +13,10 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use usher_core::signature::Creator;
 use usher_core::snapshot::DriverViewKey;
-use usher_net::runtime::clock;
 use usher_net::tls::ca::Authority;
 use usher_net::tls::load::load;
 use usher_net::tls::serving::Serving;
+use usher_runtime::clock;
 use usher_spark::ids::{AppKey, PodKey};
 
 const ROWS: &str =

@@ -12,8 +12,8 @@ use crate::cluster::lease::ElectionState;
 use usher_core::manifests::converge::SETTLE;
 use usher_core::manifests::installation::Kind;
 use usher_core::manifests::validating_policy::Parameters;
-use usher_net::runtime::supervise::Supervisor;
 use usher_net::telemetry::registry::Registry;
+use usher_runtime::supervise::Supervisor;
 
 const POLICY: &str = "policies: [{name: a, validate: Enforce}]";
 

@@ -1,4 +1,4 @@
-//! Process infrastructure: clocks, randomness, readiness, shutdown, supervised tasks, files that change, limits.
+//! What a process runs on: clocks, randomness, readiness, shutdown, supervised tasks, files that change, limits of the process.
 
 pub mod background;
 pub mod clock;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
-use super::clock;
+use crate::clock;
 
 /// The longest pause after a piece of work.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
