@@ -38,6 +38,7 @@ pub use size::Numbers;
 
 use crate::annotations::MetadataField;
 use crate::snapshot::{GroupKey, SchedulingFields, SchedulingKeys};
+use usher_spark::ids::AppKey;
 
 /// Every scheduler, one line each.
 pub static TABLE: &[&GangScheduler] = &[
@@ -78,9 +79,10 @@ impl GangScheduler {
     }
 }
 
-/// The PodGroup of its namespace that an executor names.
-pub fn group_of(namespace: &str, scheduling: &SchedulingFields) -> Option<GroupKey> {
-    GangScheduler::named_by(scheduling).map(|(scheduler, name)| scheduler.group(namespace, name))
+/// The PodGroup of its namespace that an executor of an application names. The namespace is read from the key only if it names one: each
+/// round asks for each executor.
+pub fn group_of(app: &AppKey, scheduling: &SchedulingFields) -> Option<GroupKey> {
+    GangScheduler::named_by(scheduling).map(|(scheduler, name)| scheduler.group(app.namespace(), name))
 }
 
 /// Whether executors with these fields name a PodGroup of their namespace: [`group_of`] without allocations, for each round.

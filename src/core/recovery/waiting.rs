@@ -82,9 +82,7 @@ pub fn cause(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>) -> (ShortageCa
     match said {
         Some(why) if is_gated(pod) => (ShortageCause::Gated, why),
         // Its PodGroup is not known here, but its scheduler speaks of it.
-        Some(why) if is_of_gang(&why) && group_of(key.namespace(), pod.scheduling).is_some() => {
-            (ShortageCause::Gang, why)
-        }
+        Some(why) if is_of_gang(&why) && group_of(key, pod.scheduling).is_some() => (ShortageCause::Gang, why),
         Some(why) => (ShortageCause::Unschedulable, with_resources(why)),
         None => (
             ShortageCause::Unscheduled,
@@ -162,7 +160,7 @@ pub fn says_more(message: &str, than: &str) -> bool {
 /// have no room for it even if they were empty. Reads every executor and every node.
 pub(super) fn of_gang(snapshot: &Snapshot, key: &AppKey, pod: Waiting<'_>, said: String) -> String {
     let Gang { group, refused } = Gang::of(snapshot, key, pod.scheduling);
-    let (Some(named), Some((_, group))) = (group_of(key.namespace(), pod.scheduling), group) else { return said };
+    let (Some(named), Some((_, group))) = (group_of(key, pod.scheduling), group) else { return said };
     let executors = snapshot.apps.get(key).into_iter().flat_map(|app| app.executors().values());
     let of_it = executors.filter(|executor| executor.is_live() && is_named(&named, &executor.template.scheduling));
     let exist = u64::try_from(of_it.count()).unwrap_or(u64::MAX);
@@ -199,7 +197,7 @@ pub(super) fn of_stuck((container, waits): (&ContainerDiagnostics, &ReasonAndMes
 
 /// The PodGroup for which an executor waits.
 pub fn waiting_group<'s>(snapshot: &'s Snapshot, key: &AppKey, scheduling: &SchedulingFields) -> Option<&'s Group> {
-    snapshot.groups.get(&group_of(key.namespace(), scheduling)?).map(|group| &**group).filter(|group| !group.started)
+    snapshot.groups.get(&group_of(key, scheduling)?).map(|group| &**group).filter(|group| !group.started)
 }
 
 /// What is known about the PodGroup that a pod names.
@@ -212,7 +210,7 @@ struct Gang<'s> {
 
 impl<'s> Gang<'s> {
     fn of(snapshot: &'s Snapshot, key: &AppKey, scheduling: &SchedulingFields) -> Gang<'s> {
-        let Some(named) = group_of(key.namespace(), scheduling) else { return Gang { group: None, refused: None } };
+        let Some(named) = group_of(key, scheduling) else { return Gang { group: None, refused: None } };
         let group = snapshot.groups.get_key_value(&named).map(|(key, group)| (&*key.name, &**group));
         let refused = snapshot.refused_groups.get_key_value(&named).map(|(key, (_, why))| (&*key.name, &**why));
         Gang { group, refused }

@@ -49,7 +49,7 @@ pub(super) fn groups(snapshot: &Snapshot, key: &AppKey, app: &Application) -> Ve
     let mut bound: BTreeMap<GroupKey, usize> = BTreeMap::new();
     if groups.peek().is_some() {
         for executor in app.executors().values().filter(|executor| executor.is_live() && executor.node.is_some()) {
-            if let Some(group) = group_of(key.namespace(), &executor.template.scheduling) {
+            if let Some(group) = group_of(key, &executor.template.scheduling) {
                 *bound.entry(group).or_default() += 1;
             }
         }
