@@ -595,9 +595,8 @@ fn volcano(facts: &Facts, policies: Option<&Policies>, out: &mut Vec<Finding>) {
         }
         (None, None) => Finding::warning(
             format!(
-                "Volcano validates new pods ({name}), and its version is unknown: {} to {} deny executors whose PodGroup does \
-                 not exist yet",
-                early_pods::FIRST,
+                "Volcano validates new pods ({name}), and its version is unknown: up to {} it denies executors whose \
+                 PodGroup does not exist yet",
                 early_pods::LAST
             ),
             early_pods::FIX,

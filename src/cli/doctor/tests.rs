@@ -435,17 +435,17 @@ fn scheduler_policy_file_and_other_webhook_problems_are_reported() {
     let pods = webhook("validatepod.volcano.sh", "");
     let mut facts = healthy();
     facts.validating.as_mut().unwrap().push(configuration("volcano-admission-service-pods-validate", &pods));
-    warned(&facts, "v1.9.1 to v1.11.2 deny executors whose PodGroup does not exist yet");
+    warned(&facts, "up to v1.11.2 it denies executors whose PodGroup does not exist yet");
     let with = |facts: &Facts, image: &str| {
         let images = ["docker.io/library/redis:v1.10.0".to_owned(), image.to_owned()];
         Facts { volcano_images: Ok(images.into()), ..facts.clone() }
     };
     for image in
-        ["docker.io/volcanosh/vc-webhook-manager:v1.9.1", "r:5000/vc-controller-manager:1.11.2-alpine@sha256:ab"]
+        ["docker.io/volcanosh/vc-webhook-manager:v1.9.0", "r:5000/vc-controller-manager:1.11.2-alpine@sha256:ab"]
     {
         failed(&with(&facts, image), "denies executors whose PodGroup does not exist yet, so no gang starts");
     }
-    for image in ["volcanosh/vc-webhook-manager:v1.12.0", "volcanosh/vc-webhook-manager:v1.9.0"] {
+    for image in ["volcanosh/vc-webhook-manager:v1.12.0", "volcanosh/vc-webhook-manager:v1.13.1"] {
         assert!(examine(&with(&facts, image)).iter().all(|finding| finding.grade == Grade::Ok), "{image}");
     }
     warned(&with(&facts, "volcanosh/vc-webhook-manager:latest"), "its version is unknown");

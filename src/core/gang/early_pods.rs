@@ -1,7 +1,8 @@
 //! Versions of Volcano whose webhook rejects pods that are created before their PodGroup.
 //!
-//! v1.9.1 to v1.11.2 (`pkg/webhooks/admission/pods/validate`; the check was removed on 2025-03-21). spark-usher creates a
-//! PodGroup after it has observed an executor, so with such a version no gang starts.
+//! All up to v1.11.2 (`pkg/webhooks/admission/pods/validate`; the check was removed on 2025-03-21, and is as old as the webhook:
+//! users met it in 1.7, volcano-sh/volcano#2832). spark-usher creates a PodGroup after it has observed an executor, so with such a
+//! version no gang starts.
 
 use std::fmt;
 
@@ -15,8 +16,6 @@ impl fmt::Display for Version {
     }
 }
 
-/// The first version that rejects them.
-pub const FIRST: Version = Version(1, 9, 1);
 /// The last version that rejects them.
 pub const LAST: Version = Version(1, 11, 2);
 /// The remedy, for messages.
@@ -40,7 +39,7 @@ impl Version {
 
     /// Whether its webhook rejects pods whose PodGroup does not exist yet.
     pub fn refuses(self) -> bool {
-        (FIRST..=LAST).contains(&self)
+        self <= LAST
     }
 }
 
@@ -63,13 +62,12 @@ mod tests {
     fn denying_volcano_webhook_is_identified_by_image_and_arguments() {
         let image = "docker.io/volcanosh/vc-webhook-manager:v1.11.0";
         assert_eq!(refuses(image, []), Some(Version(1, 11, 0)));
+        assert_eq!(refuses("volcanosh/vc-webhook-manager:v1.7.0", []), Some(Version(1, 7, 0)));
         let args = ["--enabled-admission=/jobs/mutate,/pods/validate,/queues/validate", "--v=4"];
         assert_eq!(refuses(image, args).unwrap().to_string(), "v1.11.0");
         assert_eq!(refuses(image, ["--enabled-admission=/jobs/mutate,/pods/mutate"]), None);
         assert_eq!(refuses(image, ["./gen.sh; /vc-webhook-manager --enabled-admission=/jobs/mutate --v=4"]), None);
-        for other in
-            ["volcanosh/vc-webhook-manager:v1.12.0", "vc-webhook-manager:v1.9.0", "redis:v1.10.0", "vc-x:latest"]
-        {
+        for other in ["volcanosh/vc-webhook-manager:v1.12.0", "redis:v1.10.0", "vc-x:latest"] {
             assert_eq!(refuses(other, []), None, "{other}");
         }
     }
