@@ -243,15 +243,15 @@ def values_readme():
     table = "".join(f"| `{'.'.join(keys)}` | {shown.replace('|', chr(92) + '|')} | {description.replace('|', chr(92) + '|')} |\n" for keys, shown, description, _ in rows)
     return f"""# spark-usher
 
-Helm chart of [spark-usher](../../README.md): an admission webhook and a reconcile loop for Apache Spark's executors.
+Helm chart of [spark-usher](../../README.md): an admission webhook and a controller for Apache Spark executors on Kubernetes.
 
 ```sh
 helm install spark-usher charts/spark-usher --namespace spark-usher --create-namespace
 helm test spark-usher --namespace spark-usher
 ```
 
-Needs Kubernetes 1.30. How certificates are made and renewed: [certs](../../certs/README.md). [Metrics](../../docs/metrics.md),
-[runbooks of the alerts](../../docs/runbooks.md), [operations](../../docs/operations.md).
+The chart requires Kubernetes 1.30 or newer. [certs](../../certs/README.md) describes how certificates are issued and renewed. See also
+[metrics](../../docs/metrics.md), [runbooks of the alerts](../../docs/runbooks.md) and [operations](../../docs/operations.md).
 
 <!-- The table is generated from values.yaml: python3 tests/chart.py --update -->
 

@@ -73,22 +73,22 @@ pub(crate) struct PolicyEntry {
     /// How executors wait for each other.
     #[serde(default)]
     pub gang: GangFile,
-    /// Annotations of pods, drivers and namespaces that take effect; other spark-usher annotations cause a warning. If omitted:
+    /// The spark-usher annotations of pods, drivers and namespaces that take effect. All others cause a warning. If omitted:
     /// min-member and executor-resources.
     #[serde(default)]
     pub overrides: Option<Vec<Override>>,
-    /// What validation does about violations.
+    /// What spark-usher does about violations that validation finds.
     #[serde(default)]
     pub validate: Validate,
-    /// Queues that its pods may name besides `queue`, with * and ?. If omitted, any queue.
+    /// Queues that the pods may name in addition to `queue`. Names may contain * and ?. If omitted, any queue.
     #[serde(default)]
     pub queues: Option<Vec<String>>,
     /// Labels of the nodes on which only this policy's scheduler places pods. A Spark pod that selects these nodes and names
     /// another scheduler is a violation: two schedulers on one node allocate the same resources twice (OutOfcpu).
     #[serde(default)]
     pub node_pool: BTreeMap<LabelText, LabelText>,
-    /// Deny pods about which the mutating webhook cannot decide, such as executors whose driver is not proven. Otherwise they
-    /// are allowed with a warning.
+    /// Whether to deny pods about which the mutating webhook cannot decide, such as executors whose driver is not proven.
+    /// Otherwise they are allowed with a warning.
     #[serde(default)]
     pub strict: bool,
 }
@@ -299,7 +299,7 @@ pub(crate) struct Creators {
 pub(crate) struct Lifecycle {
     /// How long a running driver may act first after an executor exited; longer if the driver's configuration needs it.
     pub grace: DurationText,
-    /// What is done with finished executors.
+    /// What the controller does with finished executors.
     pub finished: Finished,
     /// Which executors are kept for a driver that keeps its own (spark.kubernetes.executor.deleteOnTermination=false): all of them, all
     /// until the driver has ended, or all but those that never ran.
@@ -308,7 +308,7 @@ pub(crate) struct Lifecycle {
     pub keep_failed: DurationText,
     /// How often the leader lists all Spark pods.
     pub poll: DurationText,
-    /// Report actions without carrying them out.
+    /// Whether actions are only reported.
     pub dry_run: bool,
 }
 

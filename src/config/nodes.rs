@@ -11,20 +11,21 @@ use usher_core::policy::NodeSettings;
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Nodes {
-    /// Whether faults of nodes are recorded; if not, Nodes are not watched.
+    /// Whether faults of nodes are recorded. If false, Nodes are not watched.
     pub enabled: bool,
     /// The time within which failures count.
     pub window: DurationText,
     /// How many different executors must fail on a node to make it suspect, at most 64.
     #[schemars(range(min = 1, max = 64))]
     pub failures: u32,
-    /// Of how many applications they must be: one broken application condemns no node.
+    /// To how many applications these executors must belong, so that one broken application does not make a node suspect.
     #[schemars(range(min = 1, max = 64))]
     pub applications: u32,
-    /// Of how many namespaces they must be: 2 or more where the tenants of one namespace are not trusted by the others.
+    /// To how many namespaces these executors must belong. Use 2 or more if the tenants of one namespace do not trust those of
+    /// another.
     #[schemars(range(min = 1, max = 64))]
     pub namespaces: u32,
-    /// How long a node is suspect after the last of the failures that make it so.
+    /// How long a node stays suspect after the last failure that made it suspect.
     pub expires: DurationText,
     /// Whether new executors avoid suspect nodes: the webhook adds a required nodeAffinity.
     pub avoid: bool,

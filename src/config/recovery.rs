@@ -14,8 +14,8 @@ use usher_core::policy::{self, DriverAccess, RecoveryRule, RuleSettings};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Recovery {
-    /// Whether rules may delete pods: those in mode act, which orphans and refused have unless another mode is named. If false, the
-    /// default, rules in mode act report what they would delete.
+    /// Whether rules in mode act delete pods. If false (the default), these rules only report what they would delete. The
+    /// modes of orphans and refused are act unless you set another.
     pub act: bool,
     /// How many pods all rules together may delete in the whole cluster, such as 5000/h.
     pub budget: Budget,
@@ -27,18 +27,19 @@ pub(crate) struct Recovery {
     pub unregistered: Rule,
     /// Executors that run although their driver has removed them.
     pub given_up: GivenUp,
-    /// Executors on which their driver counts although their pods no longer exist: off or warn.
+    /// Executors that their driver still counts although their pods no longer exist: off or warn.
     pub vanished: ReportRule,
-    /// Applications that want executors and have none. Mode act deletes the driver of an application in cluster mode.
+    /// Applications that request executors and have none. In mode act, the rule deletes the driver if the application runs in
+    /// cluster mode.
     pub hopeless: Rule,
-    /// Drivers whose Spark container exited or stopped its SparkContext, and whose pod runs on. Mode act deletes those whose
-    /// container exited.
+    /// Drivers whose pod still runs although the Spark container exited or stopped its SparkContext. In mode act, the rule
+    /// deletes only drivers whose container exited.
     pub zombie_driver: Rule,
     /// Executors whose driver is gone.
     pub orphans: Rule,
     /// Executors that a kubelet rejected or evicted, and whose pods remain.
     pub refused: Rule,
-    /// Executors that still exist although the grace period of their deletion is over. Mode act deletes them by force if their
+    /// Executors that still exist after the grace period of their deletion. In mode act, the rule force-deletes them if their
     /// node no longer exists.
     pub terminating: Rule,
     /// PodGroups that had started and wait again: off or warn.
@@ -90,7 +91,7 @@ impl Default for DriverViewFile {
 pub(crate) struct Rule {
     /// What the rule does: off, warn or act.
     pub mode: Option<Mode>,
-    /// How long its condition must hold.
+    /// How long the rule's condition must hold.
     pub after: Option<DurationText>,
     /// How many pods of one application it may delete, such as 5/h.
     pub budget: Option<Budget>,

@@ -94,9 +94,9 @@ reasons! {
         GangStarted = Note;
         /// The pod already has gang keys: spark-usher keeps them and does not manage that gang.
         GangKept = Note;
-        /// Executors fail on some nodes, and the executor avoids them.
+        /// The executor avoids nodes on which executors fail.
         NodesAvoided = Note;
-        /// Executors fail on some nodes, which the executor does not avoid: its affinity is too long, or its gang needs them.
+        /// The executor does not avoid nodes on which executors fail: its affinity is too long, or its gang needs these nodes.
         NodesNotAvoided = Note;
         /// The pod already names another scheduler, which the policy keeps (`replace: default`).
         SchedulerKept = Note;
@@ -110,13 +110,13 @@ reasons! {
         ValueLeftOut = Warning;
         /// The policy's priority class does not exist in the cluster and was not set.
         PriorityClassMissing = Warning;
-        /// The pod names a queue that its policy does not allow, or another one than its application runs in, and got that one.
+        /// The pod named a queue that its policy does not allow, or in which its application does not run. spark-usher replaced the queue.
         QueueReplaced = Warning;
         /// The scheduler's gangs have a fixed size, but the application allocates executors dynamically.
         GangNotFixed = Warning;
         /// The installed Volcano denies pods whose PodGroup does not exist yet, so the driver cannot create executors.
         EarlyPodsRefused = Warning;
-        /// The number of executors, or what one requests, is unknown: they do not wait for each other, or nothing is reserved for them.
+        /// The number or the requests of the executors are unknown: they do not wait for each other, or no resources are reserved for them.
         GangSizeUnknown = Warning;
         /// The executor gets no ownerReference: its scheduler (Volcano, KAI) would then add it to its driver's group.
         OwnerWithheld = Warning;
@@ -138,7 +138,7 @@ reasons! {
         ForeignCreator = Undecided;
         /// The executor has no label spark-app-selector, so it belongs to no application.
         NoAppSelector = Undecided;
-        /// A policy selects by namespace labels, and the namespace was neither observed nor found by a request.
+        /// A policy selects by namespace labels, but the watch did not show the namespace and a request did not find it.
         NamespaceUnknown = Undecided;
         /// Validation: no violation.
         Valid = Expected;
@@ -152,21 +152,22 @@ reasons! {
         SchedulingChanged = Warning;
         /// Validation: an account that is not trusted changed the role or application of an existing pod.
         ApplicationChanged = Warning;
-        /// Validation: owner, scheduler, gang or application are missing (webhook unavailable or reverted), or annotations are forged.
+        /// Validation: owner, scheduler, gang or application is missing (webhook unavailable or change reverted), or annotations
+        /// are forged.
         NotMutated = Warning;
         /// Validation: the pod requests nodes that are reserved for another scheduler (`nodePool`).
         OtherScheduler = Warning;
         /// Validation: the pod names a queue that its policy does not allow.
         QueueNotAllowed = Warning;
-        /// Validation: the pod names a PodGroup of spark-usher whose members another creator creates.
+        /// Validation: the pod names a PodGroup of spark-usher, but another creator creates the members of that PodGroup.
         ForeignGroup = Warning;
-        /// Validation: the pod names the application of another driver to its scheduler, in whose queue it would run.
+        /// Validation: the pod gives its scheduler the application of another driver, and would run in the queue of that application.
         ForeignApplication = Warning;
     }
     Http {
         /// The body is not an AdmissionReview of admission.k8s.io/v1.
         BadReview = Warning;
-        /// The review, or the node affinity of its pod, exceeds a limit of length: the strictest policy that may match decides.
+        /// The review, or its pod's node affinity, exceeds a length limit: the strictest policy that may match decides.
         TooLarge = Undecided;
         /// The content type is not application/json.
         WrongContentType = Warning;
@@ -178,21 +179,21 @@ reasons! {
         Panicked = Warning;
     }
     Controller {
-        /// Executors of several applications failed on the Node, and none of them caused that itself.
+        /// Executors of several applications failed on the Node, and the applications did not cause these failures.
         NodeSuspect = Warning;
-        /// Another client deleted or changed an admission policy of the policy file, and the leader restored it.
+        /// Another client deleted or changed an admission policy that follows the policy file, and the leader restored it.
         AdmissionPolicyRestored = Warning;
         /// A PodGroup was created for the executors that name it.
         GroupCreated = Expected;
         /// The minimum size of a PodGroup was raised.
         GangRaised = Expected;
-        /// The minimum size of a PodGroup was lowered so that the remaining executors can start, or to what runs once it has started.
+        /// The minimum size of a PodGroup was lowered: to what can still start, or, once the gang has started, to what runs.
         GangLowered = Note;
         /// A PodGroup that no pod needs any more was deleted.
         GroupDeleted = Expected;
         /// A PodGroup owned by an earlier driver was deleted, to be created again for the current one.
         GroupRemade = Note;
-        /// A PodGroup of that name exists that spark-usher does not manage; it is not changed.
+        /// A PodGroup with this name exists, but spark-usher does not manage it and leaves it unchanged.
         GroupNotOurs = Warning;
         /// The API server, or a webhook of the scheduler, refused the PodGroup: the executors wait for it.
         GroupRefused = Warning;
@@ -220,15 +221,15 @@ reasons! {
         ExecutorNotRegistered = Warning;
         /// An executor runs although its driver has removed it.
         ExecutorGivenUp = Warning;
-        /// A driver counts on executors whose pods no longer exist.
+        /// A driver still counts executors whose pods no longer exist.
         ExecutorVanished = Warning;
-        /// An application wants executors, and has had none for a long time.
+        /// An application requests executors but has had none for a long time.
         NoExecutors = Warning;
-        /// A driver's Spark container exited or stopped its SparkContext, and its pod runs on.
+        /// A driver's pod still runs, although its Spark container exited or stopped its SparkContext.
         DriverLingers = Warning;
         /// An executor exists although its driver is gone.
         ExecutorOrphaned = Warning;
-        /// The pod of an executor that a kubelet rejected or evicted is left behind.
+        /// A kubelet rejected or evicted an executor, and its pod still exists.
         ExecutorLeftBehind = Note;
         /// A PodGroup that had started waits again, although none of its executors is pending.
         GroupWaitsAgain = Warning;

@@ -7,7 +7,7 @@ use usher_spark::diagnostics::{ContainerKind, ContainerStateKind, Ended, PodDiag
 use usher_spark::state::ExecutorPodState;
 use usher_spark::text::vocabulary;
 
-/// How an executor left the snapshot, or that it has not.
+/// How an executor left the snapshot, or `Present` if it has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// Its pod still exists, in a final state.
@@ -25,14 +25,14 @@ vocabulary! {
     Blame
     /// The application: its code, its settings, or what it requests.
     Application = "application";
-    /// Another party: the node, the cluster, the driver, or who deleted the pod.
+    /// Another party: the node, the cluster, the driver, or the client that deleted the pod.
     Others = "others";
-    /// The pod does not show it.
+    /// The pod does not show who caused the exit.
     Unknown = "unknown";
 }
 
 vocabulary! {
-    /// Why. One closed set, used as a metric label, in Events and by `why`.
+    /// Why an executor exited: a closed set, used as a metric label, in Events and by `why`.
     Cause {
         /// What happened to the executor, in a few words for people.
         phrase: &'static str,
@@ -51,8 +51,8 @@ vocabulary! {
     JvmOom = "jvm-oom" { phrase: "out of memory (JVM)", blame: Blame::Application, group: CauseGroup::Memory };
     /// The kernel killed the executor for exceeding the memory limit of its container.
     OomKilled = "oom-killed" { phrase: "out of memory (container)", blame: Blame::Application, group: CauseGroup::Memory };
-    /// A signal killed the executor, and it is unknown who sent it: no OOM kill, eviction or deletion is reported. Raise
-    /// spark.executor.memoryOverhead, and look into the kernel log of the node (dmesg).
+    /// A signal of unknown origin killed the executor: no OOM kill, eviction or deletion is reported. Raise
+    /// spark.executor.memoryOverhead, and check the node's kernel log (dmesg).
     Killed = "killed" { phrase: "killed, sender unknown", blame: Blame::Unknown, group: CauseGroup::Unexplained };
     /// Another container of the pod failed.
     CompanionFailed = "companion-failed" { phrase: "another container failed", blame: Blame::Others, group: CauseGroup::Application };
@@ -66,7 +66,7 @@ vocabulary! {
     ImageNeverPulled = "image-never-pulled" { phrase: "image was not pulled", blame: Blame::Application, group: CauseGroup::Application };
     /// The executor was evicted: its node ran short of a resource, or a client used the eviction API.
     Evicted = "evicted" { phrase: "evicted", blame: Blame::Others, group: CauseGroup::Cluster };
-    /// The executor used more local storage than its pod may: an emptyDir volume or its ephemeral-storage reached its limit.
+    /// The executor used more local storage than its pod allows: an emptyDir volume or its ephemeral storage reached its limit.
     StorageExceeded = "storage-exceeded" { phrase: "local storage exceeded", blame: Blame::Application, group: CauseGroup::Application };
     /// The executor's node got a NoExecute taint: it was not ready, or it is being drained.
     NodeTainted = "node-tainted" { phrase: "node drained or not ready", blame: Blame::Others, group: CauseGroup::Cluster };

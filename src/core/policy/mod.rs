@@ -68,7 +68,7 @@ impl Default for Lifecycle {
     }
 }
 
-/// What is done with finished executors.
+/// What the controller does with finished executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Finished {
@@ -80,8 +80,8 @@ pub enum Finished {
     Delete,
 }
 
-/// Which executors are kept for a driver that keeps its own (`spark.kubernetes.executor.deleteOnTermination=false`). The Apache
-/// Spark operator sets that for every application with static allocation (SPARK-55352).
+/// Which executors are kept for a driver that keeps its own (`spark.kubernetes.executor.deleteOnTermination=false`). By
+/// default, the Apache Spark operator sets this for applications with static allocation and restart policy `Never`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Keep {

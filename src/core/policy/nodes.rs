@@ -15,7 +15,7 @@ pub struct NodeSettings {
     pub applications: usize,
     /// in how many namespaces.
     pub namespaces: usize,
-    /// How long a node is suspect after the last of the failures that make it so.
+    /// How long a node stays suspect after the last failure that made it suspect.
     pub expires: Duration,
     /// Whether new executors avoid suspect nodes.
     pub avoid: bool,

@@ -24,7 +24,7 @@ pub struct NamespaceNeeds {
     pub lacking_seconds: Option<i64>,
     /// Seconds since the creation of the PodGroup that has waited longest; `None` if none waits.
     pub gang_seconds: Option<i64>,
-    /// Running drivers whose known configuration requests executors and that have none pending or running.
+    /// Running drivers whose known configuration requests executors, but which have no pending or running executors.
     pub idle_drivers: usize,
 }
 

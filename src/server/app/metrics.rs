@@ -115,7 +115,7 @@ impl FileMetrics {
             config_removed: registry.counters(
                 "spark_usher_config_removed_total",
                 &["what"],
-                "Policies (policy), and policies with validate: Enforce (enforce), that reloads of the policy file removed.",
+                "Policies that reloads of the policy file removed: all (`policy`), and those with validate: Enforce (`enforce`).",
             )?,
             poll_interval: registry.float_gauge(
                 "spark_usher_poll_interval_seconds",

@@ -36,7 +36,7 @@ impl Gauges {
             lacking_seconds: gauges(
                 "spark_usher_shortage_seconds",
                 &["namespace"],
-                "Since how many seconds an application lacks executors, of the one that has lacked them for longest; only the leader has values.",
+                "Seconds for which an application has lacked executors: the longest current shortage; only the leader has values.",
             )?,
             gang_seconds: gauges(
                 "spark_usher_gang_waiting_seconds",
@@ -46,7 +46,7 @@ impl Gauges {
             idle_drivers: gauges(
                 "spark_usher_drivers_without_executors",
                 &["namespace"],
-                "Running drivers whose known configuration requests executors and that have none pending or running.",
+                "Running drivers whose known configuration requests executors, but which have no pending or running executors.",
             )?,
         })
     }

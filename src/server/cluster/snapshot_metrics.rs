@@ -41,7 +41,7 @@ impl SnapshotMetrics {
             )?,
             fallback: IntGauge::new(
                 "spark_usher_fallback_pods",
-                "Executors mutated by the fallback policy only: the webhook did not answer when they were created.",
+                "Executors that only the fallback policy mutated, because the webhook did not answer when they were created.",
             )?,
         })
     }
