@@ -38,18 +38,15 @@ pub fn build(
     version: SparkVersion,
     unique: &Unique,
 ) -> Result<Submission> {
-    let built = built(app, env, files, version, unique);
-    built.map_err(|error| error.of_major(version.major))
+    let name = app.conf.get("spark.app.name").unwrap_or("spark");
+    // A configured id is not used.
+    let (prefix, app_id) = (names::prefix(name, &unique.id(0)), unique.app_id());
+    let context = SubmitContext { app, env, files, unique, version, app_id, prefix, labels: Map::new() };
+    submission(context, name).map_err(|error| error.of_major(version.major))
 }
 
-fn built(
-    app: &Application,
-    env: &Environment,
-    files: &dyn Files,
-    version: SparkVersion,
-    unique: &Unique,
-) -> Result<Submission> {
-    let name = app.conf.get("spark.app.name").unwrap_or("spark");
+fn submission(mut context: SubmitContext<'_>, name: &str) -> Result<Submission> {
+    let (app, version) = (context.app, context.version);
     options::refuse_units(&app.conf, version)?;
     refuse_shells(&app.main_class, version)?;
     let key = "spark.kubernetes.pyspark.pythonVersion";
@@ -58,17 +55,6 @@ fn built(
                      deprecated in Spark 3.1.";
         return Err(SubmitError::requirement(key, python, words));
     }
-    let mut context = SubmitContext {
-        app,
-        env,
-        files,
-        unique,
-        version,
-        prefix: names::prefix(name, &unique.id(0)),
-        labels: Map::new(),
-        // A configured id is not used.
-        app_id: unique.app_id(),
-    };
     context.labels = labels(&context, name)?;
     let mut draft = steps::load(&context)?;
     steps::run(&context, &mut draft)?;

@@ -1,8 +1,8 @@
 //! Versions of Volcano whose webhook rejects pods that are created before their PodGroup.
 //!
-//! All up to v1.11.2 (`pkg/webhooks/admission/pods/validate`; the check was removed on 2025-03-21, and is as old as the webhook:
-//! users met it in 1.7, volcano-sh/volcano#2832). spark-usher creates a PodGroup after it has observed an executor, so with such a
-//! version no gang starts.
+//! All versions up to v1.11.2 (`pkg/webhooks/admission/pods/validate`). The check is as old as the webhook, whose first tests, for
+//! `v1alpha2`, contain the case; it was removed on 2025-03-21. spark-usher creates a PodGroup after it has observed an executor, so with
+//! such a version no gang starts.
 
 use std::fmt;
 

@@ -79,8 +79,8 @@ impl GangScheduler {
     }
 }
 
-/// The PodGroup of its namespace that an executor of an application names. The namespace is read from the key only if it names one: each
-/// round asks for each executor.
+/// The PodGroup of its namespace that an executor of an application names. Every round calls this for each executor, so the key's
+/// namespace is read only for executors that name a PodGroup.
 pub fn group_of(app: &AppKey, scheduling: &SchedulingFields) -> Option<GroupKey> {
     GangScheduler::named_by(scheduling).map(|(scheduler, name)| scheduler.group(app.namespace(), name))
 }
