@@ -22,12 +22,9 @@ import tempfile
 import time
 import urllib.request
 
+from helm import CHART, IMAGE, MAP, NAMESPACE, NEWEST, Helm, check_object, is_foreign
 from tools import ROOT, TOOLS, Kubectl, fetch, free_port, python_packages, wait_for
 
-CHART = ROOT / "charts/spark-usher"
-NAMESPACE = "usher-system"
-NEWEST = "1.37"
-MAP = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 # Values, and texts that the rendered manifests must contain.
 MATRIX = {
     "defaults": ({}, ["failurePolicy: Ignore", "name: 00-spark-usher", "readOnlyRootFilesystem: true"]),
@@ -45,12 +42,22 @@ MATRIX = {
             },
             "fallbackPolicy": {"enabled": True},
             "validatingPolicy": {"enabled": True},
-            "commonLabels": {"team": "data"},
+            "commonLabels": {"team": "data", "app.kubernetes.io/version": "mine"},
+            "commonAnnotations": {"owner": "data"},
+            "namespaceOverride": "elsewhere",
+            "livenessProbe": {"initialDelaySeconds": 7}, "readinessProbe": {"failureThreshold": 9}, "startupProbe": {"periodSeconds": 1},
+            "extraEnvFrom": [{"secretRef": {"name": "proxy"}}],
+            "extraContainers": [{"name": "proxy", "image": "proxy:{{ .Chart.AppVersion }}"}],
+            "extraObjects": [
+                {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "{{ .Release.Name }}-extra", "namespace": "elsewhere"}},
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: text, namespace: elsewhere}",
+            ],
             "webPage": False,
             "debugHosts": ["usher.example.com", "usher"],
             "podLabels": {"a": "b"},
             "podAnnotations": {"c": "d"},
-            "imagePullSecrets": [{"name": "registry"}],
+            "imagePullSecrets": [{"name": "registry"}, "second"],
+            "global": {"imageRegistry": "mirror.example.com", "imagePullSecrets": ["of-all", {"name": "registry"}], "ofTheParent": True},
             "nodeSelector": {"pool": "system"},
             "tolerations": [{"operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
@@ -64,9 +71,10 @@ MATRIX = {
             "webhook": {"namespaces": ["team-a"], "namespaceSelector": [{"key": "spark", "operator": "Exists"}]},
             "hostNetwork": True,
             "runtimeClassName": "gvisor",
-            "serviceAccount": {"annotations": {"e": "f"}},
+            "serviceAccount": {"annotations": {"e": "f", "owner": "security"}},
         },
         ["--no-web-page", "--debug-hosts=usher.example.com,usher", "kind: ServiceMonitor", "kind: PodMonitor", "honorLabels: true", "kind: PrometheusRule", "dnsPolicy: ClusterFirstWithHostNet", "alert: Mine",
+         "image: mirror.example.com/platform/spark-usher:0.1.0", "failureThreshold: 9", "initialDelaySeconds: 7", "image: proxy:0.1.0", "name: 'spark-usher-extra'",
          "--admission-policies=validating,fallback", "--validating-policy-owner=ClusterRole/spark-usher-validating-policies",
          "--fallback-policy-owner=ClusterRole/spark-usher-fallback-policies", "spark-usher.enforce-b.spark-usher.io", "spark-usher.fallback-owner.spark-usher.io", "runbook_url: https://github.com/spark-usher/spark-usher/blob/main/docs/runbooks.md#sparkusherdown", "team: data"],
     ),
@@ -102,7 +110,15 @@ MATRIX = {
         {"existingConfigMap": "theirs", "serviceAccount": {"create": False, "name": "theirs"}, "rbac": {"create": False}},
         ["serviceAccountName: theirs"],
     ),
-    "a digest and no registry": ({"image": {"registry": "", "digest": "sha256:" + "0" * 64}}, ["image: spark-usher/spark-usher@sha256:0"]),
+    "labels that the selectors use": (
+        {key: {"app.kubernetes.io/name": "theirs", "app.kubernetes.io/instance": "theirs"} for key in ("commonLabels", "podLabels")},
+        ["app.kubernetes.io/name: spark-usher"],
+    ),
+    "a digest and no registry": ({"image": {"registry": "", "digest": "sha256:" + "0" * 64}}, ["image: platform/spark-usher@sha256:0"]),
+    "monitors in other namespaces": (
+        {"metrics": {key: {"enabled": True, "namespace": "monitoring"} for key in ("serviceMonitor", "podMonitor", "prometheusRule", "dashboard")}},
+        ["namespace: \"monitoring\"", "matchNames: [usher-system]"],
+    ),
     "accounts for drivers": ({"spark": {"namespaces": ["team-a", "team-b"]}}, ['namespace: "team-b"', "deletecollection"]),
     "client certificates, the CA in a Secret": (
         {"webhook": {"maxConnections": 1024, "clientCA": {"secretName": "callers", "key": "tls.crt", "names": ["kube-apiserver", "other"]}},
@@ -126,6 +142,7 @@ MATRIX = {
 }
 # Values that the chart must reject, and a text that the error must contain.
 WRONG = {
+    "no image": ({"image": {"repository": ""}}, "image.repository is empty: expected the repository of an image that you built and pushed"),
     "an unknown value": ({"replica": 3}, "additional properties 'replica' not allowed"),
     "an unknown key of the policy file": ({"config": {"policy": []}}, "additional properties 'policy' not allowed"),
     "a wrong scheduler": ({"config": {"policies": [{"name": "a", "scheduler": {"type": "slurm"}}]}}, "value must be one of"),
@@ -162,29 +179,6 @@ WRONG = {
         {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"SparkUsherGangWaits": {"threshold": "1h"}}}}}, "got string, want number"),
     "a policy with the name of the catch-all": ({"config": {"policies": [{"name": "default"}]}}, "expected another name"),
 }
-
-
-class Helm:
-    def __init__(self, program, scratch):
-        self.program, self.scratch = program, scratch
-        home = {name: str(scratch / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
-        self.environment = {**os.environ, **home}
-
-    def __call__(self, *args, values=None, code=0):
-        if values is not None:
-            path = self.scratch / "values.json"
-            path.write_text(json.dumps(values))
-            args = (*args, "--values", str(path))
-        done = subprocess.run([str(self.program), *args], capture_output=True, text=True, timeout=120, env=self.environment)
-        output = done.stdout + done.stderr
-        if (done.returncode == 0) != (code == 0):
-            fail(f"helm {' '.join(args)}: exit {done.returncode}\n{output}")
-        return done.stdout if code == 0 else output
-
-    def template(self, values, *more, api_versions=(MAP,)):
-        served = [arg for version in api_versions for arg in ("--api-versions", version)]
-        text = self("template", "spark-usher", str(CHART), "--namespace", NAMESPACE, "--kube-version", NEWEST, *served, *more, values=values)
-        return text, [document for document in yaml.safe_load_all(text) if document]
 
 
 def fail(message):
@@ -246,9 +240,11 @@ def values_readme():
 Helm chart of [spark-usher](../../README.md): an admission webhook and a controller for Apache Spark executors on Kubernetes.
 
 ```sh
-helm install spark-usher charts/spark-usher --namespace spark-usher --create-namespace
+helm install spark-usher charts/spark-usher --namespace spark-usher --create-namespace --set image.registry=registry.example.com --set image.repository=platform/spark-usher --set image.tag=0.1.0
 helm test spark-usher --namespace spark-usher
 ```
+
+No image is published yet: [Own registry and air gap](../../docs/recipes/install.md) shows how to build one.
 
 The chart requires Kubernetes 1.30 or newer. [certs](../../certs/README.md) describes how certificates are issued and renewed. See also
 [metrics](../../docs/metrics.md), [runbooks of the alerts](../../docs/runbooks.md) and [operations](../../docs/operations.md).
@@ -267,12 +263,18 @@ def values_schema(usher):
     config.pop("$schema", None)
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     free = {"commonLabels", "podAnnotations", "podLabels", "nodeSelector", "affinity", "resources", "podSecurityContext", "securityContext",
-            "strategy", "annotations", "labels", "issuerRef", "deploymentAnnotations", "serviceAnnotations"}
+            "strategy", "annotations", "labels", "issuerRef", "deploymentAnnotations", "serviceAnnotations",
+            "commonAnnotations", "livenessProbe", "readinessProbe", "startupProbe"}
+    pull_secrets = {"type": "array", "items": {"type": ["string", "object"]}}
     known = {
         "config": config,
         "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
         "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
         "image.tag": {"type": "string"},
+        "imagePullSecrets": pull_secrets,
+        # A parent chart has other globals, too.
+        "global": {"type": "object", "properties": {"imageRegistry": {"type": "string"}, "imagePullSecrets": pull_secrets}},
+        "extraObjects": {"type": "array", "items": {"type": ["string", "object"]}},
         "replicas": {"type": "integer", "minimum": 1},
         "revisionHistoryLimit": {"type": "integer", "minimum": 0},
         "podDisruptionBudget.minAvailable": {"type": ["integer", "string"]},
@@ -280,6 +282,7 @@ def values_schema(usher):
         "hostUsers": {"type": ["boolean", "null"]},
         "certificates.source": {"enum": ["selfManaged", "certManager", "secret"]},
         "rbac.ownerReferencesPermissionEnforcement": {"enum": ["auto", "enabled", "disabled"]},
+        "assignedIds": {"enum": ["auto", "enabled", "disabled"]},
         "log.format": {"enum": ["text", "json"]},
         "leaderElection.leaseSeconds": {"type": "integer", "minimum": 2, "maximum": 300},
         "shutdown.delaySeconds": {"type": "integer", "minimum": 0},
@@ -311,7 +314,6 @@ def values_schema(usher):
         return {"type": kinds[type(value)]}
 
     whole = shape(values, [])
-    whole["properties"]["global"] = {"type": "object"}
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart spark-usher", **whole, "$defs": definitions}
     return json.dumps(schema, indent=1) + "\n"
 
@@ -321,13 +323,37 @@ def creator_templates(usher):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def check_metadata(name, document, values):
+    """Every object has the namespace, the labels and the annotations that are set for all; `helm test`'s too."""
+    metadata = document["metadata"]
+    if values.get("extraObjects") and metadata["name"] in ("spark-usher-extra", "text"):
+        return
+    if "namespace" in metadata:
+        placed = [values.get("namespaceOverride", NAMESPACE), "monitoring", "default", *values.get("spark", {}).get("namespaces", [])]
+        assert metadata["namespace"] in placed, (name, metadata)
+    for key, value in values.get("commonLabels", {}).items():
+        selects = key in ("app.kubernetes.io/name", "app.kubernetes.io/instance")
+        assert selects or metadata["labels"].get(key) == value, (name, metadata)
+    for key, value in values.get("commonAnnotations", {}).items():
+        # The annotation of the ServiceAccount takes precedence.
+        wanted = values["serviceAccount"]["annotations"][key] if document["kind"] == "ServiceAccount" and "e" in metadata["annotations"] else value
+        assert metadata["annotations"].get(key) == wanted, (name, metadata)
+
+
+def check_selectors(name, documents):
+    """The Deployment and the Services select the replicas, whatever labels are set, and not the pod of `helm test`."""
+    by_kind = lambda kind: [document for document in documents if document["kind"] == kind]
+    (deployment,), (test,) = by_kind("Deployment"), by_kind("Pod")
+    replica = deployment["spec"]["template"]["metadata"]["labels"].items()
+    for selector in (deployment["spec"]["selector"]["matchLabels"], *(service["spec"]["selector"] for service in by_kind("Service"))):
+        assert selector.items() <= replica, (name, selector, replica)
+        assert not selector.items() <= test["metadata"]["labels"].items(), (name, test)
+
+
 def check_rendered_manifests(helm):
     """Renders every set of values and validates the objects against Kubernetes' schemas."""
-    import kubernetes_validate
-
-    helm("lint", "--strict", str(CHART))
+    helm("lint", "--strict", str(CHART), values={})
     ok("helm lint --strict")
-    foreign = ("cert-manager.io/", "monitoring.coreos.com/")
     for name, (values, expected) in MATRIX.items():
         text, documents = helm.template(values)
         for wanted in expected:
@@ -335,28 +361,47 @@ def check_rendered_manifests(helm):
                 fail(f"{name}: expected {wanted!r} in the rendered manifests:\n{text}")
         seen = set()
         for document in documents:
+            check_metadata(name, document, values)
             key = (document["kind"], document["metadata"].get("namespace"), document["metadata"]["name"])
             if key in seen:
                 fail(f"{name}: {key} is rendered twice")
             seen.add(key)
-            if document["apiVersion"].startswith(foreign):
-                continue
-            try:
-                kubernetes_validate.validate(document, NEWEST, strict=True)
-            except kubernetes_validate.ValidationError as error:
+            if error := check_object(document):
                 fail(f"{name}: {key}: {error}")
             # A webhook must not block its own pods or those of the control plane.
             if document["kind"].endswith("WebhookConfiguration"):
                 for webhook in document["webhooks"]:
                     excluded = webhook["namespaceSelector"]["matchExpressions"][0]
-                    assert excluded["operator"] == "NotIn" and {NAMESPACE, "kube-system"} <= set(excluded["values"]), excluded
+                    assert excluded["operator"] == "NotIn" and {values.get("namespaceOverride", NAMESPACE), "kube-system"} <= set(excluded["values"]), excluded
                     assert webhook["objectSelector"]["matchExpressions"][0]["key"] == "spark-role", webhook
+        check_selectors(name, documents)
         ok(f"rendered with {name}: {len(documents)} objects")
     for name, (values, expected) in WRONG.items():
         output = helm("template", "spark-usher", str(CHART), "--namespace", NAMESPACE, "--kube-version", NEWEST, "--api-versions", MAP, values=values, code=1)
         if expected not in output:
             fail(f"{name}: expected {expected!r} in\n{output}")
         ok(f"rejected: {name}")
+
+
+def check_openshift(helm):
+    """On OpenShift, the cluster assigns the ids of the processes, and adoption needs the permission to delete pods."""
+    openshift = (MAP, "config.openshift.io/v1")
+    for name, values, api_versions, assigned in (
+        ("elsewhere", {}, (MAP,), False),
+        ("on OpenShift", {}, openshift, True),
+        ("on OpenShift, with ids of one's own", {"assignedIds": "disabled"}, openshift, False),
+        ("elsewhere, with ids that the cluster assigns", {"assignedIds": "enabled"}, (MAP,), True),
+    ):
+        _, documents = helm.template(values, api_versions=api_versions)
+        pods = [document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"] for document in documents if document["kind"] in ("Pod", "Deployment")]
+        assert len(pods) == 2, pods
+        for context in (context for pod in pods for context in (pod["securityContext"], pod["containers"][0]["securityContext"])):
+            ids = {"runAsUser", "runAsGroup", "fsGroup"} & context.keys()
+            assert not ids if assigned else ids or "capabilities" in context, (name, context)
+        assert all(pod["securityContext"]["runAsNonRoot"] for pod in pods), (name, pods)
+        deletes = [verb for _, group, resource, verb, _ in rules_of(documents) if (group, resource, verb) == ("", "pods", "delete")]
+        assert bool(deletes) == (api_versions == openshift), (name, deletes)
+    ok("on OpenShift, the cluster assigns the ids, and the role includes deletion")
 
 
 def check_cert_manager_objects(helm):
@@ -969,18 +1014,17 @@ def check_on_real_api_server(helm, folder):
             for path in ("/readyz", "/api/v1/namespaces/default")
         )
         wait_until("the real API server answers", answers, 90)
-        for namespace in (NAMESPACE, "team-a", "team-b"):
+        for namespace in (NAMESPACE, "team-a", "team-b", "elsewhere"):
             kubectl("create", "namespace", namespace)
 
         def apply(name, values):
             # With kubectl, because helm requires the API server's version, which one built for tests may not report.
             text, documents = helm.template(values)
-            foreign = [document for document in documents if document["apiVersion"].startswith(("cert-manager.io/", "monitoring.coreos.com/"))]
             for document in documents:
                 if document["kind"] == "Pod":
                     # A hook: helm creates it again for each test.
                     kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(document))
-                elif document not in foreign:
+                elif not is_foreign(document):
                     kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(document))
 
         for name, (values, _) in MATRIX.items():
@@ -1012,6 +1056,7 @@ def main():
         check_generated(CHART / "files/creator-policy.json", creator_templates(usher), options.update)
         check_rendered_manifests(helm)
         check_cert_manager_objects(helm)
+        check_openshift(helm)
         check_creator_policy_equals_that_of_command(helm, usher)
         table = check_roles_equal_listed_permissions(helm, usher)
         check_notes_say_what_is_deleted(helm, usher, folder)

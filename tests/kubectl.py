@@ -113,7 +113,7 @@ def check_kept_demo(kubectl):
 
 def check_plugin(kubectl, usher, folder):
     """kubectl finds the plugin and its completions by the names of two links."""
-    for name in ("kubectl-usher", "kubectl_complete-usher"):
+    for name in ("kubectl-usher", "kubectl_complete-usher", "kubectl-spark_usher", "kubectl_complete-spark_usher"):
         (folder / name).symlink_to(pathlib.Path(usher).resolve())
     program, _, kubeconfig = kubectl.base
     env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "KUBECONFIG": kubeconfig}
@@ -121,6 +121,8 @@ def check_plugin(kubectl, usher, folder):
         (["usher", "status", "-A"], 0, "no drivers"),
         (["usher", "kill", "none"], 1, "error: none: no driver in namespace default has that name or application id, and no application that name; -A looks everywhere"),
         (["usher", "status", "--help"], 0, "Usage: kubectl usher status"),
+        (["spark-usher", "status", "--help"], 0, "Usage: kubectl spark-usher status"),
+        (["__complete", "spark-usher", "sta"], 0, "status\tShow applications by their drivers"),
         (["__complete", "usher", "sta"], 0, "status\tShow applications by their drivers"),
         (["__complete", "usher", "submit", "--spark-v"], 0, "--spark-version\tThe Spark in the image"),
     ):

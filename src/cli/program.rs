@@ -1,5 +1,5 @@
 //! The name by which this program was called: kubectl finds it as a plugin by the name `kubectl-usher`, and its completions by the name
-//! `kubectl_complete-usher`.
+//! `kubectl_complete-usher`. krew installs it as `kubectl-spark_usher`.
 
 use std::path::Path;
 
@@ -7,9 +7,10 @@ use clap::builder::StyledStr;
 use clap::{Arg, Command};
 
 const NAME: &str = "spark-usher";
-const PLUGIN: &str = "kubectl usher";
-const PLUGIN_FILE: &str = "kubectl-usher";
-const COMPLETION_FILE: &str = "kubectl_complete-usher";
+const COMPLETION_PREFIX: &str = "kubectl_complete-";
+
+/// The names as a plugin of kubectl, and their files. In files, `_` stands for `-`, which separates the words of a command.
+const PLUGINS: [(&str, &str); 2] = [("kubectl usher", "kubectl-usher"), ("kubectl spark-usher", "kubectl-spark_usher")];
 
 /// The name for messages and help.
 pub(super) fn program() -> &'static str {
@@ -17,21 +18,25 @@ pub(super) fn program() -> &'static str {
 }
 
 fn name(called: &Path) -> &'static str {
-    if is_file(called, PLUGIN_FILE) || is_file(called, COMPLETION_FILE) { PLUGIN } else { NAME }
+    let plugin = |file: &str| {
+        file.strip_prefix(COMPLETION_PREFIX).map_or_else(|| file.to_owned(), |name| format!("kubectl-{name}"))
+    };
+    let called = called.file_stem().and_then(|stem| stem.to_str()).map(plugin).unwrap_or_default();
+    PLUGINS.iter().find(|(_, file)| called == *file).map_or(NAME, |(name, _)| name)
 }
 
 /// Whether kubectl called this program for completions.
 pub(super) fn completes_for_kubectl() -> bool {
-    std::env::args_os().next().is_some_and(|called| is_file(Path::new(&called), COMPLETION_FILE))
+    std::env::args_os().next().is_some_and(|called| is_completion(Path::new(&called)))
 }
 
-fn is_file(called: &Path, file: &str) -> bool {
-    called.file_stem().is_some_and(|stem| stem == file)
+fn is_completion(called: &Path) -> bool {
+    name(called) != NAME && called.file_stem().is_some_and(|stem| stem.to_string_lossy().starts_with(COMPLETION_PREFIX))
 }
 
 /// The file that a shell runs for a name.
 pub(super) fn file_name(name: &str) -> &'static str {
-    if name == PLUGIN { PLUGIN_FILE } else { NAME }
+    PLUGINS.iter().find(|(plugin, _)| *plugin == name).map_or(NAME, |(_, file)| file)
 }
 
 /// The command line with this name in its usage, help and examples.
@@ -79,15 +84,23 @@ mod tests {
 
     #[test]
     fn plugin_is_recognized_by_the_name_of_its_file() {
-        assert_eq!(name(Path::new("/usr/local/bin/kubectl-usher")), PLUGIN);
-        assert_eq!(name(Path::new("kubectl-usher.exe")), PLUGIN);
-        assert_eq!(name(Path::new("/usr/local/bin/kubectl_complete-usher")), PLUGIN);
-        assert_eq!((name(Path::new("./spark-usher")), name(Path::new(""))), (NAME, NAME));
+        for (called, expected, completes) in [
+            ("/usr/local/bin/kubectl-usher", "kubectl usher", false),
+            ("kubectl-usher.exe", "kubectl usher", false),
+            ("/usr/local/bin/kubectl_complete-usher", "kubectl usher", true),
+            ("/root/.krew/bin/kubectl-spark_usher", "kubectl spark-usher", false),
+            ("kubectl_complete-spark_usher", "kubectl spark-usher", true),
+            ("./spark-usher", NAME, false),
+            ("kubectl_complete-other", NAME, false),
+            ("", NAME, false),
+        ] {
+            assert_eq!((name(Path::new(called)), is_completion(Path::new(called))), (expected, completes), "{called}");
+        }
     }
 
     #[test]
     fn examples_name_the_plugin_and_the_product_keeps_its_name() {
         let text = "spark-usher kill x, of a running spark-usher";
-        assert_eq!(with_name(text, PLUGIN), "kubectl usher kill x, of a running spark-usher");
+        assert_eq!(with_name(text, "kubectl usher"), "kubectl usher kill x, of a running spark-usher");
     }
 }

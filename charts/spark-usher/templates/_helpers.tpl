@@ -20,13 +20,31 @@ app.kubernetes.io/name: {{ include "spark-usher.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* The namespace of the release's objects. */}}
+{{- define "spark-usher.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride }}
+{{- end }}
+
+{{/* Labels of an object or of the pods. .labels take precedence over commonLabels, and selector labels over both. */}}
 {{- define "spark-usher.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
-{{ include "spark-usher.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- $standard := dict "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version) "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/managed-by" .root.Release.Service }}
+{{- toYaml (merge (include "spark-usher.selectorLabels" .root | fromYaml) (default dict .labels) .root.Values.commonLabels $standard) }}
+{{- end }}
+
+{{/*
+Metadata of an object. .name defaults to the full name, and .namespace to that of the release; .scope is Cluster for objects without
+a namespace. .labels and .annotations take precedence over commonLabels and commonAnnotations.
+*/}}
+{{- define "spark-usher.metadata" -}}
+name: {{ default (include "spark-usher.fullname" .root) .name }}
+{{- if ne .scope "Cluster" }}
+namespace: {{ default (include "spark-usher.namespace" .root) .namespace | quote }}
+{{- end }}
+labels:
+  {{- include "spark-usher.labels" . | nindent 2 }}
+{{- with merge (dict) (default dict .annotations) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -39,14 +57,41 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
 {{- define "spark-usher.image" -}}
-{{- $repository := .Values.image.repository }}
-{{- if .Values.image.registry }}
-{{- $repository = printf "%s/%s" .Values.image.registry $repository }}
+{{- $repository := required "image.repository is empty: expected the repository of an image that you built and pushed, because no release of spark-usher is published yet. Build it from the Dockerfile with docker build -t registry.example.com/platform/spark-usher:0.1.0 ., push it, and set image.registry=registry.example.com, image.repository=platform/spark-usher and image.tag=0.1.0" .Values.image.repository }}
+{{- with default .Values.image.registry .Values.global.imageRegistry }}
+{{- $repository = printf "%s/%s" . $repository }}
 {{- end }}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" $repository .Values.image.digest }}
 {{- else }}
 {{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* Secrets for pulling the image: those of the release and of the parent chart, as names or references. */}}
+{{- define "spark-usher.imagePullSecrets" -}}
+{{- $references := list }}
+{{- range concat .Values.imagePullSecrets .Values.global.imagePullSecrets }}
+{{- $references = append $references (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- with uniq $references -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Whether the cluster is OpenShift. */}}
+{{- define "spark-usher.openshift" -}}
+{{- if .Capabilities.APIVersions.Has "config.openshift.io/v1" }}true{{ end }}
+{{- end }}
+
+{{/* A security context (.context). On OpenShift, the security context constraints assign the ids, and reject others. */}}
+{{- define "spark-usher.securityContext" -}}
+{{- $assigned := .root.Values.assignedIds }}
+{{- if or (eq $assigned "enabled") (and (eq $assigned "auto") (include "spark-usher.openshift" .root)) }}
+{{- toYaml (omit .context "runAsUser" "runAsGroup" "fsGroup") }}
+{{- else }}
+{{- toYaml .context }}
 {{- end }}
 {{- end }}
 
@@ -88,7 +133,7 @@ matchConditions:
 clientConfig:
   service:
     name: {{ include "spark-usher.fullname" .root }}
-    namespace: {{ .root.Release.Namespace | quote }}
+    namespace: {{ include "spark-usher.namespace" .root | quote }}
     path: {{ .path }}
     port: {{ .root.Values.webhook.servicePort }}
   {{- if eq .root.Values.certificates.source "secret" }}
@@ -103,7 +148,7 @@ block the creation of its own pods.
 {{- define "spark-usher.namespaces" -}}
 - key: kubernetes.io/metadata.name
   operator: NotIn
-  values: {{ append .Values.webhook.excludedNamespaces .Release.Namespace | uniq | toJson }}
+  values: {{ append .Values.webhook.excludedNamespaces (include "spark-usher.namespace" .) | uniq | toJson }}
 {{- with .Values.webhook.namespaces }}
 - key: kubernetes.io/metadata.name
   operator: In
@@ -126,16 +171,13 @@ block the creation of its own pods.
 {{- join "," $kinds }}
 {{- end }}
 
+{{/* Annotations of a webhook configuration. */}}
 {{- define "spark-usher.webhookAnnotations" -}}
 {{- $annotations := dict }}
 {{- if eq .root.Values.certificates.source "certManager" }}
-{{- $_ := set $annotations "cert-manager.io/inject-ca-from" (printf "%s/%s" .root.Release.Namespace (include "spark-usher.fullname" .root)) }}
+{{- $_ := set $annotations "cert-manager.io/inject-ca-from" (printf "%s/%s" (include "spark-usher.namespace" .root) (include "spark-usher.fullname" .root)) }}
 {{- end }}
-{{- $annotations = merge $annotations .hook.annotations }}
-{{- with $annotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- toYaml (merge $annotations .hook.annotations) }}
 {{- end }}
 
 {{/*

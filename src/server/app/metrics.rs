@@ -17,7 +17,10 @@ const LISTENERS: [&str; 3] = ["webhook", "metrics", "debug"];
 pub const LABELS: &[(&str, &str)] = &[
     ("webhook", "`mutate`, `validate`, `mutate-and-validate`"),
     ("operation", "`create`, `update`, `delete`, `other`"),
-    ("outcome", "`allowed`, `patched`, `denied`, `failed`"),
+    (
+        "outcome",
+        "of reviews `allowed`, `patched`, `denied`, `failed`; of polls of drivers `view`, `starting`, `refused`, `unreachable`, `timeout`, `forbidden`, `redirected`, `other-application`, `not-spark`, `too-large`",
+    ),
     ("reason", "see [Reasons](reasons.md#reasons)"),
     ("listener", "`webhook`, `metrics`, `debug`"),
     ("policies", "`validating`, `fallback`"),
@@ -140,6 +143,7 @@ mod tests {
     use crate::cluster::metrics::ACTIONS;
     use crate::http::metrics::{Hook, ReviewOutcome};
     use usher_core::admission::Operation;
+    use usher_core::controller::PollError;
     use usher_core::ownership::resolve::DriverSource;
     use usher_core::policy::RecoveryRule;
     use usher_spark::state::ExecutorPodState;
@@ -169,6 +173,7 @@ mod tests {
         all("action", ACTIONS.into());
         all("rule", RecoveryRule::ALL.map(RecoveryRule::as_str).into());
         all("outcome", ReviewOutcome::ALL.map(ReviewOutcome::as_str).into());
+        all("outcome", PollError::ALL.map(PollError::as_str).into());
         let with_groups = usher_core::gang::TABLE.iter().filter(|scheduler| !scheduler.apis.is_empty());
         all("scheduler", with_groups.map(|scheduler| scheduler.kind).collect());
     }
