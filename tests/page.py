@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tests of the web page in headless Chromium (Debian's packages `chromium` and `chromium-driver`) with axe-core (npm), on the story of
-`spark-usher demo --keep`. Screenshots are written to target/page."""
+`spark-usher demo --keep`. Screenshots are written to target/page. `--screenshot FILE` only makes the one of the README."""
 
 import argparse
 import base64
@@ -11,6 +11,7 @@ import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tarfile
@@ -24,6 +25,8 @@ from tools import ROOT, TOOLS, free_port
 SCREENSHOTS = ROOT / "target/page"
 # The link to the application train-model, in the list.
 LINK = "[...document.querySelectorAll('table.apps tbody th a')].find((one) => one.textContent === 'train-model')"
+# The largest size of the screenshot in the repository, in bytes.
+MAX_PICTURE = 160_000
 SIZES = {"desktop": (1440, 900), "tablet": (900, 1024), "phone": (390, 844)}
 
 
@@ -359,9 +362,34 @@ def check_messages(browser):
     print("   ok  Chromium reports no error, and no violation of the content security policy")
 
 
+def picture(browser, file):
+    """The list of applications, once the story has an example of each trouble."""
+    trouble = "return ['Failed', 'With findings'].every((name) => [...document.querySelectorAll('a, button')].some((tile) => new RegExp(`^${name}\\\\s*[1-9]`).test(tile.textContent.trim())))"
+    browser.wait_until(trouble, "an application failed, and a rule found another", 120)
+    browser.emulate((1360, 720), "light")
+    browser.cdp("Emulation.setScrollbarsHidden", hidden=True)
+    # One update more, at this width.
+    time.sleep(3)
+    content = base64.b64decode(browser.send("GET", "/screenshot"))
+    if len(content) > MAX_PICTURE:
+        fail(f"the screenshot has {len(content)} bytes: expected at most {MAX_PICTURE}, because it is in the repository")
+    file.write_bytes(content)
+    print(f"{file}: {len(content)} bytes")
+
+
+def check_picture():
+    """The README shows the screenshot, and the repository has no other."""
+    file = ROOT / "docs/web-page.png"
+    width, height = struct.unpack(">II", file.read_bytes()[16:24])
+    if (width, height) != (1360, 720) or file.stat().st_size > MAX_PICTURE or "](docs/web-page.png)" not in (ROOT / "README.md").read_text():
+        fail(f"{file}: expected the picture that `tests/page.py --screenshot docs/web-page.png` makes, shown in the README")
+    print("   ok  the README shows the screenshot")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--usher", type=pathlib.Path, required=True)
+    parser.add_argument("--screenshot", type=pathlib.Path)
     args = parser.parse_args()
     chromium, chromedriver = browser_programs()
     axe = axe_source()
@@ -376,6 +404,9 @@ def main():
         with Browser(chromium, port) as browser:
             browser.open(url)
             browser.wait_until(f"return {LINK} !== undefined", "the story has begun")
+            if args.screenshot:
+                return picture(browser, args.screenshot)
+            check_picture()
             check_looks(browser, url, axe)
             check_live(browser, url)
             check_long_texts(browser, url)
