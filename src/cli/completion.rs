@@ -135,7 +135,11 @@ mod tests {
     #[test]
     fn every_shell_has_a_script_that_asks_the_program() {
         for shell in Shell::value_variants() {
-            for (name, file) in [("spark-usher", "spark-usher"), ("kubectl usher", "kubectl-usher"), ("kubectl spark-usher", "kubectl-spark_usher")] {
+            for (name, file) in [
+                ("spark-usher", "spark-usher"),
+                ("kubectl usher", "kubectl-usher"),
+                ("kubectl spark-usher", "kubectl-spark_usher"),
+            ] {
                 let mut out = Vec::new();
                 let command = super::super::program::named(super::super::Cli::command(), name);
                 run(&Args { shell: *shell }, &command, &mut out).unwrap();
