@@ -119,7 +119,7 @@ MATRIX = {
         {"metrics": {key: {"enabled": True, "namespace": "monitoring"} for key in ("serviceMonitor", "podMonitor", "prometheusRule", "dashboard")}},
         ["namespace: \"monitoring\"", "matchNames: [usher-system]"],
     ),
-    "accounts for drivers": ({"spark": {"namespaces": ["team-a", "team-b"]}}, ['namespace: "team-b"', "deletecollection"]),
+    "accounts for drivers": ({"spark": {"namespaces": ["team-a", "team-b"]}}, ['namespace: "team-b"', "deletecollection", "helm.sh/resource-policy: keep"]),
     "client certificates, the CA in a Secret": (
         {"webhook": {"maxConnections": 1024, "clientCA": {"secretName": "callers", "key": "tls.crt", "names": ["kube-apiserver", "other"]}},
          "networkPolicy": {"webhookFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}]}},
