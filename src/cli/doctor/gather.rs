@@ -19,6 +19,7 @@ use usher_core::manifests::rbac::{self, Named, Permission, Scope, When};
 use usher_core::reason::Reason;
 use usher_kube::client::Brief;
 use usher_kube::view::{pods, resource};
+use usher_server::cluster::leader_forward::serve_arguments;
 use usher_server::cluster::policies::Live;
 use usher_server::cluster::vouching::{self, Vouching};
 use usher_spark::json::{at, entries, list, text};
@@ -408,10 +409,7 @@ async fn volcano_images(client: &Client, validating: &Found<Vec<Value>>) -> Foun
 /// Reports whether a Deployment is one of spark-usher, whatever its name: a container has the argument `serve`.
 fn serves(deployment: &Value) -> bool {
     let pod = at(deployment, &["spec", "template", "spec"]).unwrap_or(&Value::Null);
-    list(pod, &["containers"]).iter().any(|container| {
-        let args = list(container, &["args"]);
-        args.first().and_then(Value::as_str) == Some("serve") && argument(pod, "--webhook-listen").is_some()
-    })
+    argument(pod, "--webhook-listen").is_some()
 }
 
 /// The name to which the first volume of this kind refers.
@@ -442,11 +440,10 @@ pub(super) async fn installed_policy(client: &Client, namespace: &str) -> Found<
     policy_file(client, namespace, &pod).await.map(Some)
 }
 
-/// The value of `--name=value` among the arguments of a pod's containers; the last one wins, as in `serve`.
+/// The value of `--name=value` among the arguments of `serve`; the last one wins, as in the program.
 pub(super) fn argument(pod: &Value, name: &str) -> Option<String> {
-    let args = list(pod, &["containers"]).iter().flat_map(|container| list(container, &["args"]));
-    let mut found = args.filter_map(Value::as_str).filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('='));
-    found.next_back().map(str::to_owned)
+    let arguments = serve_arguments(pod).into_iter();
+    arguments.filter_map(|arg| arg.strip_prefix(name)?.strip_prefix('=')).next_back().map(str::to_owned)
 }
 
 /// Admission policies that the replicas of an installation manage, by their arguments.

@@ -299,9 +299,11 @@ fn deployment_lease_permission_and_version_problems_are_reported() {
 }
 
 #[test]
-fn last_of_repeated_arguments_wins() {
-    let pod = json!({"containers": [{"args": ["serve", "--lease=a", "--log=info"]}, {"args": ["--lease=b"]}]});
+fn last_of_repeated_arguments_of_serve_wins() {
+    let proxy = json!({"args": ["--lease=c", "--client-ca=/x", "--config=/etc/proxy/proxy.cfg"]});
+    let pod = json!({"containers": [{"args": ["serve", "--lease=a", "--log=info", "--lease=b"]}, proxy]});
     assert_eq!(super::gather::argument(&pod, "--lease").as_deref(), Some("b"));
+    assert_eq!(super::gather::argument(&pod, "--client-ca"), None);
     assert_eq!(super::gather::argument(&pod, "--leas"), None);
 }
 

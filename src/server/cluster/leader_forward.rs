@@ -52,12 +52,17 @@ pub async fn find(client: &Client, namespace: &str, lease_name: &str) -> Result<
     Ok(Leader { namespace: namespace.to_owned(), port: debug_port(&found.data), pod })
 }
 
+/// The arguments of the container that runs `serve`, of a pod's spec. Other containers, such as a proxy, may have flags of the same name.
+pub fn serve_arguments(spec: &Value) -> Vec<&str> {
+    let arguments = |container| json::list(container, &["args"]).iter().filter_map(Value::as_str).collect();
+    let mut all = json::list(spec, &["containers"]).iter().map(arguments);
+    all.find(|one: &Vec<&str>| one.first() == Some(&"serve")).unwrap_or_default()
+}
+
 /// The port of `--debug-listen` in a pod's arguments, as one or two of them.
 fn debug_port(pod: &Value) -> u16 {
     const FLAG: &str = "--debug-listen";
-    let containers = json::list(pod, &["spec", "containers"]).iter();
-    let arguments: Vec<&str> =
-        containers.flat_map(|one| json::list(one, &["args"])).filter_map(Value::as_str).collect();
+    let arguments = json::at(pod, &["spec"]).map(serve_arguments).unwrap_or_default();
     let next = arguments.iter().skip(1).map(Some).chain([None]);
     let addresses = arguments.iter().zip(next).filter_map(|(argument, next)| match argument.strip_prefix(FLAG)? {
         "" => next.copied(),
@@ -131,7 +136,8 @@ mod tests {
             (json!(["serve"]), PORT),
             (json!(null), PORT),
         ] {
-            let pod = json!({"spec": {"containers": [{"name": "spark-usher", "args": args}]}});
+            let proxy = json!({"name": "proxy", "args": ["--debug-listen=127.0.0.1:1"]});
+            let pod = json!({"spec": {"containers": [{"name": "spark-usher", "args": args}, proxy]}});
             assert_eq!(debug_port(&pod), expected, "{args}");
         }
     }
