@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests of docs/recipes: what its pages contain must work as it stands there.
 
-* A values file (a block of YAML whose first line is `# values….yaml`) renders with the chart, the objects are valid by Kubernetes'
+* A values file, also of the other pages (a block of YAML whose first line is `# values….yaml`) renders with the chart, the objects are valid by Kubernetes'
   schemas, and `spark-usher config check` accepts its `config`. So do the values in an Application of Argo CD and a HelmRelease of Flux.
 * The other manifests are valid by Kubernetes' schemas, if the kind is one of Kubernetes.
 * Python compiles, and properties have the form of Spark's. Annotations of spark-usher are those that the code knows.
@@ -50,6 +50,10 @@ def values_within(document):
     return found or fail(f"no values in {document['kind']} {document['metadata']['name']}")
 
 
+def is_values(text):
+    return re.match(r"# values[\w.-]*\.yaml\n", text) is not None
+
+
 class Recipes:
     def __init__(self, usher, helm, folder):
         self.usher, self.helm, self.folder, self.values, self.manifests = usher, helm, folder, 0, 0
@@ -71,7 +75,7 @@ class Recipes:
     def check_block(self, language, text):
         import yaml
 
-        if language == "yaml" and re.match(r"# values[\w.-]*\.yaml\n", text):
+        if language == "yaml" and is_values(text):
             self.check_values(text)
         elif language == "yaml":
             for document in yaml.safe_load_all(text):
@@ -105,13 +109,18 @@ def main():
     failures = []
     with tempfile.TemporaryDirectory() as scratch:
         recipes = Recipes(str(options.usher), Helm(fetch("helm")[0], pathlib.Path(scratch)), pathlib.Path(scratch))
-        for page in PAGES:
+        for page in [*PAGES, *sorted((ROOT / "docs").glob("*.md"))]:
             text = page.read_text()
             for language, line, block in fenced(text):
+                # Fragments of the other pages are not whole.
+                if page not in PAGES and not is_values(block):
+                    continue
                 try:
                     recipes.check_block(language, block)
                 except (Exception, SystemExit) as failure:
                     failures.append(f"{page.relative_to(ROOT)}:{line}: {type(failure).__name__} {failure}")
+            if page not in PAGES:
+                continue
             for line, name in ((line, name) for line, text_of in enumerate(text.splitlines(), 1) for name in re.findall(r"\bspark-usher\.io/([a-z][a-z-]*)\b", text_of)):
                 if name not in KNOWN:
                     failures.append(f"{page.relative_to(ROOT)}:{line}: spark-usher.io/{name}: expected one of {', '.join(sorted(KNOWN))}")
