@@ -65,9 +65,11 @@ fn policy_files_in_pages_are_valid() {
     let mut count = 0;
     for (path, text) in pages() {
         for block in text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
-            // Values files and manifests contain policy files, too: tests/recipes.py checks these.
-            if block.starts_with("apiVersion: spark-usher.io") {
-                usher_config::from_text(block).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            // A policy file, or one below `config` of the chart's values. tests/recipes.py checks whole values files.
+            let below_config = block.strip_prefix("config:\n  ").map(|text| text.replace("\n  ", "\n"));
+            let text = below_config.as_deref().unwrap_or(block);
+            if text.starts_with("apiVersion: spark-usher.io") {
+                usher_config::from_text(text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
                 count += 1;
             }
         }

@@ -53,10 +53,15 @@ pub async fn find(client: &Client, namespace: &str, lease_name: &str) -> Result<
 }
 
 /// The arguments of the container that runs `serve`, of a pod's spec. Other containers, such as a proxy, may have flags of the same name.
+/// If none names `serve` in its command or as its first argument, those of the only container.
 pub fn serve_arguments(spec: &Value) -> Vec<&str> {
-    let arguments = |container| json::list(container, &["args"]).iter().filter_map(Value::as_str).collect();
-    let mut all = json::list(spec, &["containers"]).iter().map(arguments);
-    all.find(|one: &Vec<&str>| one.first() == Some(&"serve")).unwrap_or_default()
+    let texts = |container, key| json::list(container, &[key]).iter().filter_map(Value::as_str);
+    let serves = |container: &&Value| {
+        texts(container, "command").any(|word| word == "serve") || texts(container, "args").next() == Some("serve")
+    };
+    let containers = json::list(spec, &["containers"]);
+    let only = if let [only] = containers { Some(only) } else { None };
+    containers.iter().find(serves).or(only).map(|container| texts(container, "args").collect()).unwrap_or_default()
 }
 
 /// The port of `--debug-listen` in a pod's arguments, as one or two of them.
@@ -139,6 +144,17 @@ mod tests {
             let proxy = json!({"name": "proxy", "args": ["--debug-listen=127.0.0.1:1"]});
             let pod = json!({"spec": {"containers": [{"name": "spark-usher", "args": args}, proxy]}});
             assert_eq!(debug_port(&pod), expected, "{args}");
+        }
+        let flag = json!(["--debug-listen=127.0.0.1:7075"]);
+        for (containers, expected) in [
+            (json!([{"args": flag}]), 7075),
+            (
+                json!([{"command": ["/spark-usher", "serve"], "args": flag}, {"args": ["--debug-listen=127.0.0.1:1"]}]),
+                7075,
+            ),
+            (json!([{"args": ["--debug-listen=127.0.0.1:1"]}, {"args": flag}]), PORT),
+        ] {
+            assert_eq!(debug_port(&json!({"spec": {"containers": containers}})), expected, "{containers}");
         }
     }
 }
