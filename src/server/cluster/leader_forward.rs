@@ -55,7 +55,9 @@ pub async fn find(client: &Client, namespace: &str, lease_name: &str) -> Result<
 /// The arguments of the container that runs `serve`, of a pod's spec. Other containers, such as a proxy, may have flags of the same name.
 /// If none names `serve` in its command or as its first argument, those of the only container.
 pub fn serve_arguments(spec: &Value) -> Vec<&str> {
-    let texts = |container, key| json::list(container, &[key]).iter().filter_map(Value::as_str);
+    fn texts<'v>(container: &'v Value, key: &str) -> impl Iterator<Item = &'v str> + use<'v> {
+        json::list(container, &[key]).iter().filter_map(Value::as_str)
+    }
     let serves = |container: &&Value| {
         texts(container, "command").any(|word| word == "serve") || texts(container, "args").next() == Some("serve")
     };
