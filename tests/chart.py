@@ -414,8 +414,7 @@ def check_nulls(helm):
         for key in reversed(path):
             nulls = {key: nulls}
         for api_versions in ((MAP,), (MAP, "config.openshift.io/v1")):
-            served = [arg for version in api_versions for arg in ("--api-versions", version)]
-            helm("template", "spark-usher", str(CHART), "--namespace", NAMESPACE, "--kube-version", NEWEST, *served, values=nulls)
+            helm.template(nulls, api_versions=api_versions)
     ok(f"rendered with null for each of {len(paths)} maps and lists")
     _, documents = helm.template({"livenessProbe": {"tcpSocket": {"port": "metrics"}}, "readinessProbe": None})
     container = next(document for document in documents if document["kind"] == "Deployment")["spec"]["template"]["spec"]["containers"][0]

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Tests of docs/recipes: what its pages contain must work as it stands there.
 
-* A values file, also of the other pages (a block of YAML whose first line is `# values….yaml`) renders with the chart, the objects are valid by Kubernetes'
-  schemas, and `spark-usher config check` accepts its `config`. So do the values in an Application of Argo CD and a HelmRelease of Flux.
+* A values file, also of the other pages (a block of YAML whose first line is `# values….yaml`) renders with the chart, the objects are
+  valid by Kubernetes' schemas, and `spark-usher config check` accepts its `config`. So do the values in an Application of Argo CD and a
+  HelmRelease of Flux.
 * The other manifests are valid by Kubernetes' schemas, if the kind is one of Kubernetes.
 * Python compiles, and properties have the form of Spark's. Annotations of spark-usher are those that the code knows.
 * Each recipe says in a line that begins with `Tried:` what was tried.
@@ -94,11 +95,13 @@ class Recipes:
             fail(f"a block of {language}: nothing here tests it")
 
 
-def check_tried(text):
+def faults_of_page(text):
+    """What is wrong with a recipe page beyond its blocks, each a line."""
+    for name in sorted({*re.findall(r"\bspark-usher\.io/([a-z][a-z-]*)\b", text)} - KNOWN):
+        yield f"spark-usher.io/{name}: expected one of {', '.join(sorted(KNOWN))}"
     for section in re.split(r"^## ", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), flags=re.MULTILINE)[1:]:
-        title = section.partition("\n")[0]
         if not re.search(r"^Tried: \S", section, re.MULTILINE):
-            fail(f"{title}: expected a line that begins with `Tried: `")
+            yield f"{section.splitlines()[0]}: expected a line that begins with `Tried: `"
 
 
 def main():
@@ -119,16 +122,8 @@ def main():
                     recipes.check_block(language, block)
                 except (Exception, SystemExit) as failure:
                     failures.append(f"{page.relative_to(ROOT)}:{line}: {type(failure).__name__} {failure}")
-            if page not in PAGES:
-                continue
-            for line, name in ((line, name) for line, text_of in enumerate(text.splitlines(), 1) for name in re.findall(r"\bspark-usher\.io/([a-z][a-z-]*)\b", text_of)):
-                if name not in KNOWN:
-                    failures.append(f"{page.relative_to(ROOT)}:{line}: spark-usher.io/{name}: expected one of {', '.join(sorted(KNOWN))}")
-            if page.name != "README.md":
-                try:
-                    check_tried(text)
-                except SystemExit as failure:
-                    failures.append(f"{page.relative_to(ROOT)}: {failure}")
+            if page in PAGES and page.name != "README.md":
+                failures += [f"{page.relative_to(ROOT)}: {fault}" for fault in faults_of_page(text)]
     print(f"{recipes.values} values files and {recipes.manifests} manifests of {len(PAGES)} pages")
     if failures:
         fail("\n".join(failures))

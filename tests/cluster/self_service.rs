@@ -77,7 +77,7 @@ async fn commands_find_the_leader_and_ask_it_through_the_api_server() {
     let (_, _, err) = asked(&["why", "no-such-pod"]).await;
     assert!(err.contains("since when this replica remembers exits"), "{err}");
     // The port that its pod states is not open.
-    let closed = json!([{"name": "c", "image": "i", "args": ["--debug-listen=127.0.0.1:9"]}]);
+    let closed = json!([{"name": "c", "image": "i", "args": ["serve", "--debug-listen=127.0.0.1:9"]}]);
     cluster.pods().delete("usher-0", &DeleteParams::default().grace_period(0)).await.unwrap();
     cluster.pod_by(&cluster.client, &pod("usher-0").spec("containers", closed)).await;
     cluster.run_at("usher-0", "127.0.0.1").await;

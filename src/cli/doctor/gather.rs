@@ -406,7 +406,7 @@ async fn volcano_images(client: &Client, validating: &Found<Vec<Value>>) -> Foun
     Ok(containers.map(|container| text(container, &["image"]).to_owned()).collect())
 }
 
-/// Reports whether a Deployment is one of spark-usher, whatever its name: a container has the argument `serve`.
+/// Reports whether a Deployment is one of spark-usher, whatever its name: a container runs `serve`.
 fn serves(deployment: &Value) -> bool {
     let pod = at(deployment, &["spec", "template", "spec"]).unwrap_or(&Value::Null);
     argument(pod, "--webhook-listen").is_some()

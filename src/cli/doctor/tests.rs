@@ -304,6 +304,8 @@ fn last_of_repeated_arguments_of_serve_wins() {
     let pod = json!({"containers": [{"args": ["serve", "--lease=a", "--log=info", "--lease=b"]}, proxy]});
     assert_eq!(super::gather::argument(&pod, "--lease").as_deref(), Some("b"));
     assert_eq!(super::gather::argument(&pod, "--client-ca"), None);
+    let another = json!({"containers": [{"args": ["--webhook-listen=0.0.0.0:8443"]}]});
+    assert_eq!(super::gather::argument(&another, "--webhook-listen"), None, "another program");
     assert_eq!(super::gather::argument(&pod, "--leas"), None);
 }
 

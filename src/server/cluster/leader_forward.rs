@@ -52,18 +52,18 @@ pub async fn find(client: &Client, namespace: &str, lease_name: &str) -> Result<
     Ok(Leader { namespace: namespace.to_owned(), port: debug_port(&found.data), pod })
 }
 
-/// The arguments of the container that runs `serve`, of a pod's spec. Other containers, such as a proxy, may have flags of the same name.
-/// If none names `serve` in its command or as its first argument, those of the only container.
+/// The arguments of the container that runs `serve`, of a pod's spec: it has `serve` in its command, or as its first argument. Other
+/// containers, such as a proxy, may have flags of the same name.
 pub fn serve_arguments(spec: &Value) -> Vec<&str> {
-    fn texts<'v>(container: &'v Value, key: &str) -> impl Iterator<Item = &'v str> + use<'v> {
-        json::list(container, &[key]).iter().filter_map(Value::as_str)
-    }
     let serves = |container: &&Value| {
-        texts(container, "command").any(|word| word == "serve") || texts(container, "args").next() == Some("serve")
+        arguments(container, "command").contains(&"serve") || arguments(container, "args").first() == Some(&"serve")
     };
-    let containers = json::list(spec, &["containers"]);
-    let only = if let [only] = containers { Some(only) } else { None };
-    containers.iter().find(serves).or(only).map(|container| texts(container, "args").collect()).unwrap_or_default()
+    let found = json::list(spec, &["containers"]).iter().find(serves);
+    found.map(|container| arguments(container, "args")).unwrap_or_default()
+}
+
+fn arguments<'v>(container: &'v Value, key: &str) -> Vec<&'v str> {
+    json::list(container, &[key]).iter().filter_map(Value::as_str).collect()
 }
 
 /// The port of `--debug-listen` in a pod's arguments, as one or two of them.
@@ -149,7 +149,7 @@ mod tests {
         }
         let flag = json!(["--debug-listen=127.0.0.1:7075"]);
         for (containers, expected) in [
-            (json!([{"args": flag}]), 7075),
+            (json!([{"args": flag}]), PORT),
             (
                 json!([{"command": ["/spark-usher", "serve"], "args": flag}, {"args": ["--debug-listen=127.0.0.1:1"]}]),
                 7075,
